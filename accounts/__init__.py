@@ -1,0 +1,1 @@
+"""accounts knows who is calling."""

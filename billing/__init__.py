@@ -1,0 +1,1 @@
+"""billing knows how much they may use and what it cost."""

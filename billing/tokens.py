@@ -1,0 +1,40 @@
+"""Token counts of one generation: what was read, what was written, and which count is inside which.
+
+The counts are inclusive buckets, as OpenAI reports them. Inside `prompt`: `cached`, `cache_write_5m`,
+`cache_write_1h`, `audio_input`, `image_input`. Inside `completion`: `reasoning`, `audio_output`. Protocol modules
+normalise into this shape (one vendor's input count excludes its cache counts, another's candidates exclude thoughts).
+"""
+
+from dataclasses import dataclass
+
+LARGEST = 10**9  # A count above this is a lie or an overflow, never a bill.
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Counts of one generation, each >= 0 and <= `LARGEST`; `web_searches` counts calls, not tokens."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    audio_input: int = 0
+    image_input: int = 0
+    reasoning: int = 0
+    audio_output: int = 0
+    web_searches: int = 0
+
+    @property
+    def total(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt + self.completion
+
+
+def estimate(text_bytes: int) -> int:
+    """Tokens that `text_bytes` bytes of UTF-8 stand for, when nobody counted: four bytes a token, rounded up.
+
+    Used only for rows marked `estimated`. A byte-level tokenizer never makes more tokens than bytes, so the hold, which
+    counts a token a byte, always covers it.
+    """
+    return -(-text_bytes // 4)

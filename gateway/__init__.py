@@ -1,0 +1,1 @@
+"""gateway is the door, and the story of one request."""

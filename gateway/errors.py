@@ -1,0 +1,176 @@
+"""Every way a request can fail, and the one table from an exception to what the client sees.
+
+    GatewayError                      what the client is told
+    ├── InvalidRequest                400  the body is not what the API takes
+    ├── BodyTooLarge                  413
+    ├── UnsupportedMediaType          415
+    ├── Unauthenticated               401  one body for unknown, malformed, revoked and expired keys
+    ├── Forbidden                     403  the key is good but may not do this
+    ├── NotFound                      404  also another tenant's object
+    ├── MethodNotAllowed              405
+    ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
+    ├── RateLimited                   429  with Retry-After
+    ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
+    └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
+
+The leaves raise; `gateway/relay.py` decides; the dialect renders. No message ever holds an upstream's body, host or
+credential, nor more of a client's key than its last four characters.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class GatewayError(Exception):
+    """What the client is told: HTTP status, OpenAI `type` and `code`, the offending `param`, and a message."""
+
+    status = 500
+    type = "internal_server_error"
+    code: str | None = "internal_server_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after  # whole seconds
+        self.headers = headers or {}
+        if code is not None:
+            self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """The error in OpenAI's envelope."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": error}
+
+
+class InvalidRequest(GatewayError):
+    status, type, code = 400, "invalid_request_error", "invalid_request"
+
+
+class BodyTooLarge(GatewayError):
+    status, type, code = 413, "invalid_request_error", "request_too_large"
+
+
+class UnsupportedMediaType(GatewayError):
+    status, type, code = 415, "invalid_request_error", "unsupported_media_type"
+
+
+class Unauthenticated(GatewayError):
+    status, type, code = 401, "authentication_error", "invalid_api_key"
+
+
+class Forbidden(GatewayError):
+    status, type, code = 403, "permission_error", "permission_denied"
+
+
+class NotFound(GatewayError):
+    status, type, code = 404, "invalid_request_error", "not_found"
+
+
+class MethodNotAllowed(GatewayError):
+    status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+
+class InsufficientCredit(GatewayError):
+    status, type, code = 402, "insufficient_credit", "insufficient_credit"
+
+
+class RateLimited(GatewayError):
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class Unavailable(GatewayError):
+    status, type, code = 503, "service_unavailable", "service_unavailable"
+
+
+class Fault(StrEnum):
+    """How a provider failed. The rows of `SHOWN` below and of the attempt table."""
+
+    UNREACHABLE = "unreachable"  # refused, DNS, TLS, reset before the answer began
+    TIMEOUT = "timeout"  # a deadline of ours passed: connect, first byte, between chunks, total
+    TRUNCATED = "truncated"  # the answer broke off after it had begun
+    INVALID_RESPONSE = "invalid_response"  # not HTTP, not JSON, not an answer, or past a size cap
+    AUTH = "auth"  # 401 / 403: our credential, never the tenant's
+    RATE_LIMITED = "rate_limited"  # 429
+    EXHAUSTED = "exhausted"  # 402, or a 429 that speaks of spend: the account has no credit
+    OVERLOADED = "overloaded"  # 503, 529
+    SERVER_ERROR = "server_error"  # any other 5xx, an unexpected redirect
+    REJECTED = "rejected"  # 400, 404, 413, 422: the request's own fault; never retried
+    FORBIDDEN_ADDRESS = "forbidden_address"  # the egress guard refused the dial
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the client sees for a fault: HTTP status, type, code, message; whether another offer may be tried."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    retryable: bool = True
+
+
+SHOWN: dict[Fault, Shown] = {
+    Fault.UNREACHABLE: Shown(502, "upstream_error", "upstream_unreachable", "The provider could not be reached."),
+    Fault.TIMEOUT: Shown(504, "upstream_error", "upstream_timeout", "The provider did not answer in time."),
+    Fault.TRUNCATED: Shown(502, "upstream_error", "upstream_truncated", "The provider's answer broke off."),
+    Fault.INVALID_RESPONSE: Shown(
+        502, "upstream_error", "upstream_invalid_response", "The provider's answer could not be understood."
+    ),
+    Fault.AUTH: Shown(502, "upstream_error", "upstream_auth", "The provider refused the gateway's credential."),
+    Fault.RATE_LIMITED: Shown(429, "rate_limit_error", "upstream_rate_limited", "The provider is rate limiting."),
+    Fault.EXHAUSTED: Shown(
+        429, "rate_limit_error", "upstream_exhausted", "The gateway's account at the provider is exhausted."
+    ),
+    Fault.OVERLOADED: Shown(503, "upstream_error", "upstream_overloaded", "The provider is overloaded."),
+    Fault.SERVER_ERROR: Shown(502, "upstream_error", "upstream_error", "The provider failed."),
+    Fault.REJECTED: Shown(
+        400, "invalid_request_error", "upstream_rejected", "The provider rejected the request.", retryable=False
+    ),
+    Fault.FORBIDDEN_ADDRESS: Shown(
+        502, "upstream_error", "upstream_unreachable", "The provider could not be reached."
+    ),
+}
+
+
+class UpstreamFault(GatewayError):
+    """A provider failed. `detail` is for the operator's log alone; the client sees `SHOWN[kind]`.
+
+    `status` follows the table, but a REJECTED fault keeps the provider's own 4xx status and, where the provider sent
+    an OpenAI error object, its cleaned `message` and `code`, since they tell the client what to change.
+    """
+
+    def __init__(
+        self,
+        kind: Fault,
+        detail: str = "",
+        *,
+        upstream_status: int | None = None,
+        retry_after: int | None = None,
+        message: str | None = None,
+        code: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        shown = SHOWN[kind]
+        super().__init__(message or shown.message, code=code or shown.code, param=param, retry_after=retry_after)
+        self.kind = kind
+        self.detail = detail[:500]
+        self.upstream_status = upstream_status
+        self.type = shown.type
+        self.status = shown.status
+        if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):
+            self.status = upstream_status
+
+    @property
+    def retryable(self) -> bool:
+        """Whether another offer may be tried, as long as nothing meaningful has been relayed."""
+        return SHOWN[self.kind].retryable

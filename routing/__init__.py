@@ -1,0 +1,1 @@
+"""routing knows where a call can go."""
