@@ -1,0 +1,165 @@
+"""Who is calling: people, the organizations that pay, their projects, and the keys their programs carry."""
+
+import uuid
+from ipaddress import ip_network
+from typing import Any
+
+from django.contrib.auth.models import AbstractUser
+from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
+from django.db import models
+
+from accounts.roles import Role
+
+slug_validator = RegexValidator(
+    r"\A[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z", "Lower-case letters, digits and inner dashes, 64 at most."
+)
+
+
+class User(AbstractUser):
+    """A person who logs in to the console. Programs carry keys instead."""
+
+
+class Organization(models.Model):
+    """A tenant: who pays, and the wall nothing crosses."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
+    name = models.CharField(max_length=200)
+    active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Project(models.Model):
+    """A part of an organization with keys, budgets and defaults of its own."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="projects")
+    slug = models.CharField(max_length=64, validators=[slug_validator])
+    name = models.CharField(max_length=200)
+    active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
+    default_output_cap = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Output tokens a request may have when it names no cap. Empty: the model's."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["organization", "slug"], name="project_slug")]
+
+    def __str__(self) -> str:
+        return f"{self.organization.slug}/{self.slug}"
+
+
+class Membership(models.Model):
+    """A person's role in an organization."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "organization"], name="one_role_each")]
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()}: {self.role} of {self.organization.slug}"
+
+
+class Scope(models.TextChoices):
+    """What a key may be used for."""
+
+    INFERENCE = "inference", "Inference"
+    FILES = "files", "Files"
+    MANAGEMENT = "management", "Management"
+    EXPORT = "export", "Export"
+
+
+def inference_only() -> list[str]:
+    """The scopes of a key when nobody says otherwise."""
+    return [Scope.INFERENCE]
+
+
+def validate_network(text: str) -> None:
+    """Raises ValidationError unless `text` is an IPv4 or IPv6 address or network (CIDR)."""
+    try:
+        ip_network(text)
+    except ValueError as error:
+        raise ValidationError(f"{text!r} is not an IP address or network.") from error
+
+
+class ApiKey(models.Model):
+    """What a program carries. The secret is shown once; the row holds its digest. Times are UTC.
+
+    A key is alive while it is not revoked, `valid_from` has come, `expires_at` (exclusive) has not, and its owner (when
+    it has one), project and organization are active. Empty lists allow everything; they only ever narrow.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="keys")
+    owner = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        help_text="The person it belongs to. A disabled person's keys are refused.",
+    )
+    name = models.CharField(max_length=200)
+    digest = models.BinaryField(max_length=32, unique=True, editable=False)
+    prefix = models.CharField(max_length=24, editable=False)
+    scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=inference_only)
+    allowed_endpoints = ArrayField(
+        models.CharField(max_length=64), default=list, blank=True, help_text="Such as chat/completions. Empty: all."
+    )
+    allowed_models = ArrayField(
+        models.CharField(max_length=200), default=list, blank=True, help_text="Model slugs. Empty: all."
+    )
+    allowed_ips = ArrayField(
+        models.CharField(max_length=64, validators=[validate_network]),
+        default=list,
+        blank=True,
+        help_text="Addresses or networks a call may come from. Empty: all.",
+    )
+    max_request_price = models.DecimalField(
+        max_digits=24, decimal_places=12, null=True, blank=True, help_text="Dollars one request may cost at worst."
+    )
+    min_output_cap = models.PositiveIntegerField(
+        default=1, help_text="When money runs short the output cap is lowered, but never below this."
+    )
+    valid_from = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix})"
+
+    def clean(self) -> None:
+        """Raises ValidationError for a window that never opens."""
+        if self.valid_from and self.expires_at and self.valid_from >= self.expires_at:
+            raise ValidationError({"expires_at": "Must be later than the start."})
+
+
+class Change(models.Model):
+    """One changed row of configuration, written by triggers; processes refresh their snapshot from these.
+
+    Read by transaction id, not by `id`: a sequence is handed out before its transaction commits, so a reader that
+    remembers the highest `id` would miss a slower writer.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    xid = models.BigIntegerField()
+    table = models.CharField(max_length=64)
+    row = models.CharField(max_length=64)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["xid"], name="change_by_xid"),  # read by every process's poll
+        ]
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Only triggers write changes."""
+        raise TypeError("changes are written by the database's triggers")

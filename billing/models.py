@@ -1,0 +1,361 @@
+"""What a call may use and what it cost: prices, budgets, limits, holds, usage and the ledger.
+
+Usage rows and holds name organization, project, key, model and provider by id or as text and outlive them. Money is
+`numeric(24,12)` dollars, exact for rates of six decimals per million tokens; an unknown price is NULL, never 0. The hot
+tables (Counter, Lease, Hold, Attempt, Usage, LedgerEntry) are written by the functions in `billing/sql/` alone, carry
+no enforced foreign keys, and Usage and Attempt are partitioned by month on their time-ordered ids.
+"""
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import connection, models
+from django.db.models.functions import Coalesce
+
+from accounts.models import ApiKey, Organization, Project
+
+
+class Tariff(models.Model):
+    """A named list of rates with dated versions; offers point at it."""
+
+    slug = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200, blank=True)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class TariffVersion(models.Model):
+    """The rates from `effective_from` (UTC, inclusive) until the next version's. In force, it is never changed."""
+
+    tariff = models.ForeignKey(Tariff, on_delete=models.PROTECT, related_name="versions")
+    effective_from = models.DateTimeField()
+    note = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tariff", "effective_from"], name="tariff_version_date")]
+
+    def __str__(self) -> str:
+        return f"{self.tariff.slug} from {self.effective_from:%Y-%m-%d %H:%M}"
+
+
+class Item(models.TextChoices):
+    """What a rate is for. Token rates are dollars per million tokens, the last two dollars each."""
+
+    INPUT = "input", "Input tokens"
+    CACHED_INPUT = "cached_input", "Cached input tokens"
+    CACHE_WRITE_5M = "cache_write_5m", "Cache writes, 5 minutes"
+    CACHE_WRITE_1H = "cache_write_1h", "Cache writes, 1 hour"
+    AUDIO_INPUT = "audio_input", "Audio input tokens"
+    IMAGE_INPUT = "image_input", "Image input tokens"
+    OUTPUT = "output", "Output tokens"
+    REASONING = "reasoning", "Reasoning tokens"
+    AUDIO_OUTPUT = "audio_output", "Audio output tokens"
+    REQUEST = "request", "A request"
+    WEB_SEARCH = "web_search", "A web search"
+
+
+class Rate(models.Model):
+    """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`)."""
+
+    version = models.ForeignKey(TariffVersion, on_delete=models.CASCADE, related_name="rates")
+    item = models.CharField(max_length=16, choices=Item.choices)
+    cost = models.DecimalField(max_digits=18, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
+    charge = models.DecimalField(max_digits=18, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["version", "item"], name="one_rate_an_item"),
+            models.CheckConstraint(
+                condition=models.Q(cost__isnull=True) | models.Q(cost__gte=0), name="cost_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(charge__isnull=True) | models.Q(charge__gte=0), name="charge_not_negative"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.item}: {self.charge}"
+
+
+class Subject(models.Model):
+    """Whom a budget or limit binds: the key if given, else the project if given, else the organization."""
+
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    key = models.ForeignKey(ApiKey, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    subject = models.GeneratedField(
+        expression=Coalesce("key_id", "project_id", "organization_id"),
+        output_field=models.UUIDField(),
+        db_persist=True,
+    )
+
+    class Meta:
+        abstract = True
+
+    def clean(self) -> None:
+        """Raises ValidationError when key, project and organization do not belong together."""
+        if self.project and self.project.organization_id != self.organization_id:
+            raise ValidationError({"project": "This project belongs to another organization."})
+        if self.key and self.key.project.organization_id != self.organization_id:
+            raise ValidationError({"key": "This key belongs to another organization."})
+        if self.key and self.project and self.key.project_id != self.project_id:
+            raise ValidationError({"key": "This key belongs to another project."})
+
+    def subject_name(self) -> str:
+        """How lists show the subject."""
+        return str(self.key or self.project or self.organization)
+
+
+class Period(models.TextChoices):
+    """A budget's window: UTC days and months on the database's clock, or for ever."""
+
+    DAY = "day", "A day"
+    MONTH = "month", "A month"
+    TOTAL = "total", "In total"
+
+
+class Budget(Subject):
+    """How many dollars a subject may spend in a period. Hard: no request may pass it. Soft: only shown."""
+
+    period = models.CharField(max_length=8, choices=Period.choices)
+    amount = models.DecimalField(max_digits=24, decimal_places=12)
+    hard = models.BooleanField(default=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["subject", "period"], name="one_budget_a_period"),
+            models.CheckConstraint(condition=models.Q(amount__gte=0), name="budget_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.subject_name()}: ${self.amount.normalize():f} {self.get_period_display().lower()}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Saves; a new budget counts what its subject has already spent in the running period."""
+        new = self._state.adding
+        super().save(*args, **kwargs)
+        if new:
+            with connection.cursor() as cursor:
+                cursor.execute("select billing_seed_counter(%s)", [self.pk])
+
+
+class Measure(models.TextChoices):
+    """What a limit counts: per UTC minute on the database's clock, or open at the moment."""
+
+    REQUESTS = "requests", "Requests a minute"
+    TOKENS = "tokens", "Tokens a minute"
+    OPEN = "open", "Open requests"
+
+
+class Limit(Subject):
+    """How fast a subject may go."""
+
+    measure = models.CharField(max_length=8, choices=Measure.choices)
+    value = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["subject", "measure"], name="one_limit_a_measure")]
+
+    def __str__(self) -> str:
+        return f"{self.subject_name()}: {self.value} {self.get_measure_display().lower()}"
+
+
+class Counter(models.Model):
+    """How much of a budget or limit is used and held, per subject, measure and window.
+
+    A new window is a new row, so nothing is ever reset. Written only by the functions of billing, under row locks taken
+    in the order of `id`.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    organization = models.UUIDField()
+    subject = models.UUIDField()
+    measure = models.CharField(max_length=8)
+    period = models.CharField(max_length=8)
+    period_start = models.DateTimeField()
+    used = models.DecimalField(max_digits=24, decimal_places=12, default=0)
+    held = models.DecimalField(max_digits=24, decimal_places=12, default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["subject", "measure", "period", "period_start"], name="one_counter_a_window"
+            ),
+            models.CheckConstraint(condition=models.Q(held__gte=0), name="held_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.period} {self.period_start:%Y-%m-%d %H:%M}"
+
+
+class Lease(models.Model):
+    """A gateway process that says it is alive. Silent for 20 s it is dead, and its holds are resolved by others."""
+
+    id = models.UUIDField(primary_key=True)
+    host = models.CharField(max_length=255)
+    pid = models.IntegerField()
+    started_at = models.DateTimeField()
+    heartbeat_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"
+
+
+class Hold(models.Model):
+    """Money, tokens and a place kept for a request from before its dial until it is settled."""
+
+    id = models.UUIDField(primary_key=True)  # the generation's
+    lease = models.UUIDField()
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    key = models.UUIDField()
+    model = models.TextField()
+    money = models.DecimalField(max_digits=24, decimal_places=12, null=True)  # the worst case; NULL: price unknown
+    tokens = models.BigIntegerField()
+    output_cap = models.BigIntegerField()
+    hard = models.BooleanField()
+    counters = models.JSONField()  # ids of the counters it is held on
+    facts = models.JSONField()  # what a usage row needs when only the hold is left
+    created_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["lease"], name="hold_by_lease")]  # read by the resolution of dead leases
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class Status(models.TextChoices):
+    """How a generation ended."""
+
+    COMPLETED = "completed", "Completed"
+    FAILED = "failed", "Failed"  # the provider, before or after output began
+    CANCELLED = "cancelled", "Cancelled"  # the client left, or its key was revoked
+    ABANDONED = "abandoned", "Abandoned"  # our process died; what the provider billed is unknown
+
+
+class Basis(models.TextChoices):
+    """What the charge rests on."""
+
+    REPORTED = "reported", "Usage reported by the provider"
+    ESTIMATED = "estimated", "Estimated from what was relayed"
+    NOTHING = "nothing", "Nothing was relayed"
+    CAPPED = "capped", "Capped at the hold"
+    UNKNOWN = "unknown", "Unknown: the process died"
+
+
+class Usage(models.Model):
+    """One generation, whatever its end: who called, what was used, what it cost, and the arithmetic.
+
+    Token counts are inclusive buckets (see `billing/tokens.py`). `charge` is what the tenant pays, `provider_cost` what
+    the provider takes, `overrun` what exceeded the hold of a hard budget and nobody pays. Times are UTC, durations
+    milliseconds.
+    """
+
+    id = models.UUIDField(primary_key=True)  # UUIDv7; the response's id
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    key = models.UUIDField()
+    organization_slug = models.TextField()
+    project_slug = models.TextField()
+    key_name = models.TextField()
+    model = models.TextField()
+    provider = models.TextField()
+    upstream_model = models.TextField()
+    upstream_id = models.TextField(blank=True)
+    stream = models.BooleanField()
+    end_user = models.TextField(blank=True)
+    metadata = models.JSONField(default=dict)
+    status = models.TextField(choices=Status.choices)
+    error = models.TextField(blank=True)
+    finish_reason = models.TextField(blank=True)
+    native_finish_reason = models.TextField(blank=True)
+    attempts = models.SmallIntegerField()
+    ttft_ms = models.IntegerField(null=True)
+    duration_ms = models.IntegerField(null=True)
+    prompt_tokens = models.IntegerField()
+    completion_tokens = models.IntegerField()
+    cached_tokens = models.IntegerField()
+    cache_write_5m_tokens = models.IntegerField()
+    cache_write_1h_tokens = models.IntegerField()
+    audio_input_tokens = models.IntegerField()
+    image_input_tokens = models.IntegerField()
+    reasoning_tokens = models.IntegerField()
+    audio_output_tokens = models.IntegerField()
+    web_searches = models.IntegerField()
+    basis = models.TextField(choices=Basis.choices)
+    suspect = models.BooleanField()  # the provider's counts were refused
+    tariff_version = models.BigIntegerField(null=True)
+    charge = models.DecimalField(max_digits=24, decimal_places=12, null=True)
+    provider_cost = models.DecimalField(max_digits=24, decimal_places=12, null=True)
+    overrun = models.DecimalField(max_digits=24, decimal_places=12)
+    arithmetic = models.JSONField(default=list)  # [{item, quantity, cost, charge}], rates in dollars
+    created_at = models.DateTimeField()
+    settled_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = "generation"
+        indexes = [
+            models.Index(fields=["organization", "-id"], name="usage_by_organization"),  # console lists, seeding
+            models.Index(fields=["key", "-id"], name="usage_by_key"),  # console lists, seeding
+        ]
+
+    def __str__(self) -> str:
+        return self.id.hex
+
+
+class Attempt(models.Model):
+    """One dial, written before it is made."""
+
+    id = models.UUIDField(primary_key=True)
+    generation = models.UUIDField()
+    number = models.SmallIntegerField()  # from 1
+    provider = models.TextField()
+    upstream_model = models.TextField()
+    started_at = models.DateTimeField()
+    duration_ms = models.IntegerField(null=True)
+    ttft_ms = models.IntegerField(null=True)
+    status = models.TextField()  # dialling, completed, failed, cancelled, unknown
+    fault = models.TextField(blank=True)
+    upstream_status = models.SmallIntegerField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["generation"], name="attempt_by_generation")]  # a generation's page
+
+    def __str__(self) -> str:
+        return f"{self.generation.hex} #{self.number}"
+
+
+class LedgerEntry(models.Model):
+    """One posting: `amount` (>= 0) moves from the account `debit` to the account `credit`. Append-only.
+
+    A row debits and credits the same amount, so every transaction sums to zero by construction. A generation has exactly
+    one closing transaction that is not reversed: `settle`, or `void` when nothing is charged. A correction is a new row.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    transaction = models.UUIDField()
+    kind = models.TextField()  # settle, void, reverse
+    generation = models.UUIDField(null=True)
+    organization = models.UUIDField()
+    debit = models.TextField()
+    credit = models.TextField()
+    amount = models.DecimalField(max_digits=24, decimal_places=12)
+    currency = models.CharField(max_length=3, default="USD")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "ledger entries"
+        indexes = [models.Index(fields=["generation"], name="ledger_by_generation")]  # reversal, a generation's page
+        constraints = [
+            models.CheckConstraint(condition=models.Q(amount__gte=0), name="amount_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.debit} -> {self.credit}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Only settlements write the ledger."""
+        raise TypeError("the ledger is written by settlements alone")
+

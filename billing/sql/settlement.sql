@@ -1,0 +1,196 @@
+-- Ends holds: by what the process knows (billing_settle) or, when the process died, without it (billing_resolve).
+
+-- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
+--   counters [ids], held_money, held_tokens, attempts [{id, number, provider, ...}].
+-- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
+-- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each.
+create or replace function billing_settle(p_items jsonb)
+returns table (id uuid, outcome text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_ids uuid[];
+    v_fresh uuid[];
+    v_late uuid[];
+begin
+    select array_agg((e->>'id')::uuid) into v_ids from jsonb_array_elements(p_items) e;
+
+    -- Locks: holds by id, then counters by id.
+    perform 1 from billing_hold h where h.id = any(v_ids) order by h.id for update;
+    perform 1 from billing_counter c
+      where c.id in (select jsonb_array_elements_text(e->'counters')::bigint from jsonb_array_elements(p_items) e)
+      order by c.id for no key update;
+
+    with items as (
+        select r.* from jsonb_populate_recordset(null::billing_usage, p_items) r
+    ), inserted as (
+        insert into billing_usage select i.* from items i on conflict (id) do nothing returning id
+    )
+    select coalesce(array_agg(inserted.id), '{}') into v_fresh from inserted;
+
+    -- What was resolved without us: our knowledge wins.
+    with updated as (
+        update billing_usage u
+           set status = r.status, error = r.error, finish_reason = r.finish_reason,
+               native_finish_reason = r.native_finish_reason, attempts = r.attempts, ttft_ms = r.ttft_ms,
+               duration_ms = r.duration_ms, prompt_tokens = r.prompt_tokens,
+               completion_tokens = r.completion_tokens, cached_tokens = r.cached_tokens,
+               cache_write_5m_tokens = r.cache_write_5m_tokens, cache_write_1h_tokens = r.cache_write_1h_tokens,
+               audio_input_tokens = r.audio_input_tokens, image_input_tokens = r.image_input_tokens,
+               reasoning_tokens = r.reasoning_tokens, audio_output_tokens = r.audio_output_tokens,
+               web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
+               upstream_model = r.upstream_model, upstream_id = r.upstream_id, tariff_version = r.tariff_version,
+               charge = r.charge, provider_cost = r.provider_cost, overrun = r.overrun, arithmetic = r.arithmetic,
+               settled_at = r.settled_at
+          from jsonb_populate_recordset(null::billing_usage, p_items) r
+         where u.id = r.id and u.id <> all(v_fresh) and u.status = 'abandoned'
+        returning u.id
+    )
+    select coalesce(array_agg(updated.id), '{}') into v_late from updated;
+
+    update billing_counter c
+       set used = c.used + case c.measure when 'money' then d.charge when 'tokens' then d.tokens else 0 end,
+           held = c.held - case c.measure when 'money' then d.held_money when 'tokens' then d.held_tokens
+                                          when 'open' then d.open else 0 end
+      from (
+          select n.counter,
+                 sum(coalesce((e->>'charge')::numeric, 0)) as charge,
+                 sum((e->>'prompt_tokens')::numeric + (e->>'completion_tokens')::numeric) as tokens,
+                 sum(coalesce(h.money, 0)) as held_money,
+                 sum(coalesce(h.tokens, 0)) as held_tokens,
+                 count(h.id) as open
+            from jsonb_array_elements(p_items) e
+           cross join lateral (select jsonb_array_elements_text(e->'counters')::bigint as counter) n
+            left join billing_hold h on h.id = (e->>'id')::uuid
+           where (e->>'id')::uuid = any(v_fresh || v_late)
+           group by n.counter
+      ) d
+     where c.id = d.counter;
+
+    delete from billing_hold h where h.id = any(v_ids);
+
+    -- The closing transaction of a resolved generation is undone first, by entries the other way round.
+    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
+                                     created_at)
+    select gen_random_uuid(), 'reverse', l.generation, l.organization, l.credit, l.debit, l.amount, l.currency, v_now
+      from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
+
+    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
+                                     created_at)
+    select t.transaction, case when r.charge > 0 or r.provider_cost > 0 or r.overrun > 0 then 'settle' else 'void' end,
+           r.id, r.organization, l.debit, l.credit, l.amount, 'USD', v_now
+      from jsonb_populate_recordset(null::billing_usage, p_items) r
+     cross join lateral (select gen_random_uuid() as transaction, r.id) t
+     cross join lateral (values
+         ('tenant:' || r.organization, 'revenue', coalesce(r.charge, 0), true),
+         ('overrun', 'revenue', r.overrun, false),
+         ('cost', 'provider:' || r.provider, r.provider_cost, false)
+     ) as l(debit, credit, amount, always)
+     where r.id = any(v_fresh || v_late) and (l.always or l.amount > 0);
+
+    insert into billing_attempt as a (id, generation, number, provider, upstream_model, started_at, duration_ms,
+                                      ttft_ms, status, fault, upstream_status)
+    select r.id, r.generation, r.number, r.provider, r.upstream_model, r.started_at, r.duration_ms, r.ttft_ms,
+           r.status, r.fault, r.upstream_status
+      from jsonb_array_elements(p_items) e
+     cross join lateral jsonb_populate_recordset(null::billing_attempt, e->'tries') r
+     where (e->>'id')::uuid = any(v_fresh || v_late)
+        on conflict (id) do update
+       set duration_ms = excluded.duration_ms, ttft_ms = excluded.ttft_ms, status = excluded.status,
+           fault = excluded.fault, upstream_status = excluded.upstream_status;
+
+    return query
+    select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end
+      from unnest(v_ids) i;
+end
+$$;
+
+-- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
+-- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
+create or replace function billing_resolve(p_dead interval, p_limit integer)
+returns integer
+language plpgsql as $$
+declare
+    v_now timestamptz := clock_timestamp();
+    v_ids uuid[];
+begin
+    select array_agg(q.id) into v_ids from (
+        select h.id from billing_hold h
+         where not exists (select 1 from billing_lease l where l.id = h.lease and l.heartbeat_at > v_now - p_dead)
+         order by h.id limit p_limit
+           for update of h skip locked
+    ) q;
+    if v_ids is null then
+        return 0;
+    end if;
+
+    perform 1 from billing_counter c
+      where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(v_ids))
+      order by c.id for no key update;
+
+    update billing_counter c
+       set held = c.held - case c.measure when 'money' then d.money when 'tokens' then d.tokens
+                                          when 'open' then d.open else 0 end
+      from (select n.counter, sum(coalesce(h.money, 0)) as money, sum(h.tokens) as tokens, count(*) as open
+              from billing_hold h
+             cross join lateral (select jsonb_array_elements_text(h.counters)::bigint as counter) n
+             where h.id = any(v_ids) group by n.counter) d
+     where c.id = d.counter;
+
+    insert into billing_usage
+    select (jsonb_populate_record(null::billing_usage, h.facts || jsonb_build_object(
+               'id', h.id, 'key', h.key, 'model', h.model, 'status', 'abandoned', 'basis', 'unknown',
+               'error', 'process_died', 'upstream_id', '', 'finish_reason', '', 'native_finish_reason', '',
+               'attempts', (select count(*) from billing_attempt a where a.generation = h.id),
+               'prompt_tokens', 0, 'completion_tokens', 0, 'cached_tokens', 0, 'cache_write_5m_tokens', 0,
+               'cache_write_1h_tokens', 0, 'audio_input_tokens', 0, 'image_input_tokens', 0, 'reasoning_tokens', 0,
+               'audio_output_tokens', 0, 'web_searches', 0, 'suspect', false, 'charge', 0, 'overrun', 0,
+               'arithmetic', '[]'::jsonb, 'created_at', h.created_at, 'settled_at', v_now))).*
+      from billing_hold h where h.id = any(v_ids)
+        on conflict (id) do nothing;
+
+    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
+                                     created_at)
+    select gen_random_uuid(), 'void', h.id, h.organization, 'tenant:' || h.organization, 'revenue', 0, 'USD', v_now
+      from billing_hold h where h.id = any(v_ids);
+
+    update billing_attempt a set status = 'unknown' where a.generation = any(v_ids) and a.status = 'dialling';
+
+    delete from billing_hold h where h.id = any(v_ids);
+    return cardinality(v_ids);
+end
+$$;
+
+-- Says that a process is alive; also after it was thought dead.
+create or replace function billing_heartbeat(p_lease uuid, p_host text, p_pid integer)
+returns void
+language sql as $$
+    insert into billing_lease (id, host, pid, started_at, heartbeat_at)
+    values (p_lease, p_host, p_pid, clock_timestamp(), clock_timestamp())
+    on conflict (id) do update set heartbeat_at = clock_timestamp();
+$$;
+
+-- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
+-- not write counters. The sum is no lock's business: it reads settled usage alone; what is on hold settles unseen.
+create or replace function billing_seed_counter(p_budget bigint)
+returns void
+language plpgsql security definer set search_path from current as $$
+declare
+    v_now timestamptz := clock_timestamp();
+begin
+    insert into billing_counter (organization, subject, measure, period, period_start, used, held)
+    select b.organization_id, b.subject, 'money', b.period, w.start, coalesce((
+               select sum(u.charge) from billing_usage u
+                where u.organization = b.organization_id and u.id >= billing_first_id(w.start)
+                  and (b.project_id is null or u.project = b.project_id)
+                  and (b.key_id is null or u.key = b.key_id)), 0), 0
+      from billing_budget b
+     cross join lateral (select case b.period
+               when 'day' then date_trunc('day', v_now, 'UTC')
+               when 'month' then date_trunc('month', v_now, 'UTC')
+               else timestamptz '2000-01-01 00:00:00+00' end as start) w
+     where b.id = p_budget
+        on conflict do nothing;
+end
+$$;

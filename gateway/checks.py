@@ -1,0 +1,80 @@
+"""System checks: wrong configuration fails at start, with a hint. Never a default secret."""
+
+import base64
+import binascii
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+
+from gateway.egress import BadUrl, parse_allow
+
+
+@register(Tags.security)
+def secrets_are_set(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Errors for secrets that are missing or too weak to serve with."""
+    found: list[CheckMessage] = []
+    if len(settings.SECRET_KEY) < 50:
+        found.append(
+            Error(
+                "SECRET_KEY is missing or shorter than 50 characters.",
+                hint="Set it to `python -c 'import secrets; print(secrets.token_urlsafe(50))'`.",
+                id="gateway.E001",
+            )
+        )
+    if not settings.KEY_PEPPERS or any(len(pepper) < 32 for pepper in settings.KEY_PEPPERS):
+        found.append(
+            Error(
+                "KEY_PEPPERS is missing or holds a pepper shorter than 32 characters.",
+                hint="A comma-separated list; the first is used for new keys, the others still open old ones.",
+                id="gateway.E002",
+            )
+        )
+    if not settings.SEALING_KEYS or not all(_is_sealing_key(key) for key in settings.SEALING_KEYS):
+        found.append(
+            Error(
+                "SEALING_KEYS is missing or holds something that is not 32 bytes in url-safe base64.",
+                hint="Make one with `python -c 'import base64, os; "
+                "print(base64.urlsafe_b64encode(os.urandom(32)).decode())'`.",
+                id="gateway.E003",
+            )
+        )
+    return found
+
+
+@register(Tags.security)
+def egress_is_exact(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for an entry of EGRESS_ALLOW that is not exactly scheme://host:port."""
+    try:
+        parse_allow(settings.EGRESS_ALLOW)
+    except BadUrl as error:
+        return [
+            Error(f"EGRESS_ALLOW: {error}", hint="Write scheme://host:port, comma-separated.", id="gateway.E004")
+        ]
+    return []
+
+
+@register(Tags.security, deploy=True)
+def egress_stays_outside(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for a loopback entry in EGRESS_ALLOW of a deployment."""
+    try:
+        entries = parse_allow(settings.EGRESS_ALLOW)
+    except BadUrl:
+        return []
+    loopback = sorted(host for _, host, _ in entries if host in {"localhost", "::1"} or host.startswith("127."))
+    if loopback:
+        return [
+            Error(
+                f"EGRESS_ALLOW names loopback: {', '.join(loopback)}.",
+                hint="Loopback entries are for development alone.",
+                id="gateway.E005",
+            )
+        ]
+    return []
+
+
+def _is_sealing_key(text: str) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(text)) == 32
+    except (ValueError, binascii.Error):
+        return False

@@ -1,0 +1,165 @@
+"""Settings: everything a deployment says through its environment. What operators tune daily lives in rows instead.
+
+`SERVE` decides what a web process answers: `gateway` (the API), `console` (the admin) or `all`. `DATABASE_ROLE` decides
+as whom Django's ORM speaks in this process: `owner` (migrations, manage.py), `app` (worker, beat) or `console` (console
+requests). The API's own connections always speak as `app`, whatever the ORM does.
+"""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import environ
+
+env = environ.Env()
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# --- what a deployment must say -------------------------------------------------------------------------------------
+DEBUG = env.bool("DEBUG", default=False)
+# The defaults below are for `manage.py` commands that touch no secret; gateway.checks refuses them when serving.
+SECRET_KEY = env.str("SECRET_KEY", default="")
+KEY_PEPPERS: list[str] = env.list("KEY_PEPPERS", default=[])
+SEALING_KEYS: list[str] = env.list("SEALING_KEYS", default=[])
+ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+SERVE = env.str("SERVE", default="all")
+
+# --- engines --------------------------------------------------------------------------------------------------------
+DATABASE_URL = env.str("DATABASE_URL", default="postgres://localhost/meterline")
+REDIS_URL = env.str("REDIS_URL", default="redis://localhost:6379/0")
+DATABASE_ROLE = env.str("DATABASE_ROLE", default="console")
+
+
+def role_url(name: str, role: str) -> str:
+    """The URL of a database role: its own variable, or the owner's URL with `SET ROLE` at connect time."""
+    given = env.str(name, default="")
+    if given:
+        return given
+    joint = "&" if "?" in DATABASE_URL else "?"
+    return f"{DATABASE_URL}{joint}options={quote(f'-c role={role}')}"
+
+
+DATABASE_APP_URL = role_url("DATABASE_APP_URL", "meterline_app")
+DATABASE_CONSOLE_URL = role_url("DATABASE_CONSOLE_URL", "meterline_console")
+DATABASES = {
+    "default": {
+        **env.db_url_config(
+            {"owner": DATABASE_URL, "app": DATABASE_APP_URL, "console": DATABASE_CONSOLE_URL}[DATABASE_ROLE]
+        ),
+        "CONN_MAX_AGE": 0 if DATABASE_ROLE == "console" else 60,
+        "ATOMIC_REQUESTS": DATABASE_ROLE == "console",
+    }
+}
+
+# --- the API --------------------------------------------------------------------------------------------------------
+SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))
+# Exact `scheme://host:port` entries that may be dialled besides public https addresses. Empty means none.
+EGRESS_ALLOW: list[str] = env.list("EGRESS_ALLOW", default=[])
+MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=32 * 1024 * 1024)
+# How many reverse proxies in front append to X-Forwarded-For. 0 means the socket's peer is the client.
+TRUSTED_PROXY_HOPS = env.int("TRUSTED_PROXY_HOPS", default=0)
+
+# --- Django ---------------------------------------------------------------------------------------------------------
+ROOT_URLCONF = "gateway.urls"
+ASGI_APPLICATION = "gateway.asgi.application"
+AUTH_USER_MODEL = "accounts.User"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+USE_I18N = False
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "accounts",
+    "billing",
+    "routing",
+    "gateway",
+]
+
+# The console's alone: the API's lean handler runs no middleware.
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "static"
+# Served from the packages' own folders, so that a start needs no collecting; the image collects for its proxy.
+WHITENOISE_USE_FINDERS = True
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "UNAUTHENTICATED_USER": None,
+}
+
+# --- security of the console ----------------------------------------------------------------------------------------
+# TLS ends at the proxy in front. Without one (make run, on loopback) cookies must travel over plain http.
+INSECURE_COOKIES = env.bool("INSECURE_COOKIES", default=False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUSTED_PROXY_HOPS else None
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not INSECURE_COOKIES
+SECURE_SSL_REDIRECT = not INSECURE_COOKIES and SERVE == "console"
+SECURE_HSTS_SECONDS = 0 if INSECURE_COOKIES else 31_536_000
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not INSECURE_COOKIES
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+
+# --- Celery: statistics and housekeeping; money never waits for it --------------------------------------------------
+CELERY_BROKER_URL = REDIS_URL
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TIMEZONE = "UTC"
+
+UNFOLD = {
+    "SITE_TITLE": "Meterline",
+    "SITE_HEADER": "Meterline",
+    "SITE_SYMBOL": "speed",
+    "SHOW_HISTORY": False,
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "loggers": {"httpx": {"level": "WARNING"}, "aiohttp.access": {"level": "WARNING"}},
+}

@@ -1,0 +1,57 @@
+"""How a provider's secret is put on a request: a closed set of styles, as data.
+
+Which style a provider uses is a column of its row. A secret goes into a header, never into a URL: URLs end up in logs.
+"""
+
+from enum import StrEnum
+
+
+class AuthStyle(StrEnum):
+    """The values of the provider's auth column."""
+
+    BEARER = "bearer"
+    API_KEY = "api-key"
+    X_API_KEY = "x-api-key"
+    X_GOOG_API_KEY = "x-goog-api-key"
+    NONE = "none"  # A server of one's own that asks for nothing.
+
+
+# Style -> header name, and what stands before the secret.
+_HEADER: dict[AuthStyle, tuple[str, str]] = {
+    AuthStyle.BEARER: ("Authorization", "Bearer "),  # RFC 6750, 2.1
+    AuthStyle.API_KEY: ("api-key", ""),
+    AuthStyle.X_API_KEY: ("x-api-key", ""),
+    AuthStyle.X_GOOG_API_KEY: ("x-goog-api-key", ""),
+}
+
+
+class UnusableSecret(ValueError):
+    """The secret cannot stand in a header. The message never holds it."""
+
+
+def check_secret(secret: str) -> None:
+    """Raises `UnusableSecret` unless `secret` is one or more visible ASCII characters (0x21 to 0x7e).
+
+    Control characters would end the header and begin another; a space or a non-ASCII letter is a paste gone wrong,
+    better told when the credential is saved than as a 401 from the provider.
+    """
+    if not secret:
+        raise UnusableSecret("the secret is empty")
+    if not all("!" <= char <= "~" for char in secret):
+        raise UnusableSecret("the secret has a character that is not visible ASCII")
+
+
+def headers(style: str, secret: str) -> list[tuple[str, str]]:
+    """The headers that carry `secret` in this style: one, or none for `none`, which takes no secret.
+
+    Raises ValueError for an unknown style, and for a secret given with `none`, which would be lost in silence;
+    `UnusableSecret` for one that cannot stand in a header.
+    """
+    known = AuthStyle(style)
+    if known is AuthStyle.NONE:
+        if secret:
+            raise ValueError("this auth style sends no secret, but one is stored")
+        return []
+    check_secret(secret)
+    name, prefix = _HEADER[known]
+    return [(name, prefix + secret)]

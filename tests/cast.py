@@ -1,0 +1,44 @@
+"""The cast: Alice owns an organization, Bob is on her team, Charlie in another one must see nothing of theirs."""
+
+import secrets
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from accounts.keys import digest, display_prefix, new_secret
+from accounts.models import ApiKey, Membership, Organization, Project, User
+from accounts.roles import Role
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """An organization with one project, one person and one key."""
+
+    organization: Organization
+    project: Project
+    user: User
+    key: ApiKey
+    secret: str
+
+
+def make_key(project: Project, **fields: object) -> tuple[ApiKey, str]:
+    """A key of `project` and its secret."""
+    secret = new_secret()
+    fields.setdefault("name", "key")
+    key = ApiKey(
+        project=project, digest=digest(secret, settings.KEY_PEPPERS[0]), prefix=display_prefix(secret), **fields
+    )
+    key.full_clean()
+    key.save()
+    return key, secret
+
+
+def make_tenant(name: str, role: Role = Role.OWNER) -> Tenant:
+    """A fresh organization called after `name`, unlike every other one."""
+    slug = f"{name}-{secrets.token_hex(4)}"
+    organization = Organization.objects.create(slug=slug, name=name.title())
+    project = Project.objects.create(organization=organization, slug="main", name="Main")
+    user = User.objects.create_user(username=slug, password=secrets.token_urlsafe())
+    Membership.objects.create(user=user, organization=organization, role=role)
+    key, secret = make_key(project, owner=user)
+    return Tenant(organization, project, user, key, secret)
