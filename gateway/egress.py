@@ -1,13 +1,15 @@
 """Where the gateway may dial: the one grammar of base URLs, and the one table of addresses.
 
-A provider's base URL, a webhook or an export target is text that somebody typed. It is parsed by `parse_base_url`
-when it is saved and again when it is dialled, and nothing else ever parses it: a guard that reads a URL one way and
-a client that reads it another way is how such guards are passed. What is not plainly a URL is refused, not repaired.
+A provider's base URL, a webhook or an export target is text that somebody typed. It is parsed by
+`parse_base_url` when it is saved and again when it is dialled, and nothing else ever parses it: a guard
+that reads a URL one way and a client that reads it another way is how such guards are passed. What is not
+plainly a URL is refused, not repaired.
 
-`Egress` then answers two questions. `check_url`: may this scheme, host and port be dialled at all? `check_address`:
-may this address, which a name has just been resolved to, be connected to? By default only https, only on the listed
-ports, only to globally routable unicast addresses. The operator's list of exact (scheme, host, port) entries lifts all
-three for those entries; it is empty unless set, and loopback gets no special favour.
+`Egress` then answers two questions. `check_url`: may this scheme, host and port be dialled at all?
+`check_address`: may this address, which a name has just been resolved to, be connected to? By default only
+https, only on the listed ports, only to globally routable unicast addresses. The operator's list of exact
+(scheme, host, port) entries lifts all three for those entries; it is empty unless set, and loopback gets no
+special favour.
 
 No I/O here, and no framework: settings are passed in.
 """
@@ -26,8 +28,8 @@ MAX_HOST = 253  # RFC 1035, 2.3.4, less the root label
 MAX_SEGMENT = 256
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-# RFC 3986 `pchar`, less percent-encoding, quotes, parentheses, `&`, `*` and `;`: a segment is sent as it is written,
-# so no server can decode one thing where the guard saw another (`%2e%2e`, `..;`).
+# RFC 3986 `pchar`, less percent-encoding, quotes, parentheses, `&`, `*` and `;`: a segment is sent as it is
+# written, so no server can decode one thing where the guard saw another (`%2e%2e`, `..;`).
 _PCHAR = r"[A-Za-z0-9._~:@$+=,-]"
 _SEGMENT = rf"(?!\.+(?:[/?]|\Z)){_PCHAR}+"  # A segment of dots alone is a step up, in somebody's parser.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -37,12 +39,13 @@ _BASE = re.compile(
 )
 _ONE_SEGMENT = re.compile(_SEGMENT)
 _TARGET = re.compile(rf"(?:/{_SEGMENT})+(?:\?[A-Za-z0-9._~:@$+=,&-]*)?")
-# A host whose last label is a number, in any base, is an IPv4 address to some parser ("127.1", "0x7f.1", "0177.1").
+# A host whose last label is a number, in any base, is an IPv4 address to some parser ("127.1", "0x7f.1",
+# "0177.1").
 _ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)")
 _QUAD = re.compile(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})")
 
-# Refused IPv4 space, from the IANA IPv4 special-purpose address registry. Written out, since what `is_global` says
-# has changed between patch releases of Python.
+# Refused IPv4 space, from the IANA IPv4 special-purpose address registry. Written out, since what
+# `is_global` says has changed between patch releases of Python.
 _CLOSED_V4 = tuple(
     ipaddress.IPv4Network(text)
     for text in (
@@ -65,9 +68,9 @@ _CLOSED_V4 = tuple(
         "240.0.0.0/4",  # reserved, and limited broadcast
     )
 )
-# IPv6 the other way round: IANA has given out global unicast addresses in 2000::/3 alone. What lies outside it, the
-# unspecified and loopback addresses, IPv4-mapped, NAT64, unique local, link-local, site-local and multicast ones
-# among it, is refused without being named.
+# IPv6 the other way round: IANA has given out global unicast addresses in 2000::/3 alone. What lies outside
+# it, the unspecified and loopback addresses, IPv4-mapped, NAT64, unique local, link-local, site-local and
+# multicast ones among it, is refused without being named.
 _OPEN_V6 = ipaddress.IPv6Network("2000::/3")
 _CLOSED_V6 = tuple(
     ipaddress.IPv6Network(text)
@@ -87,14 +90,15 @@ class BadUrl(ValueError):
 class ForbiddenAddress(PermissionError):
     """The guard refuses this endpoint or address.
 
-    An OSError, because that is what the connection code of `aiohappyeyeballs` collects and hands on when a socket
-    factory refuses one of several addresses.
+    An OSError, because that is what the connection code of `aiohappyeyeballs` collects and hands on when a
+    socket factory refuses one of several addresses.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
-    """A parsed base URL. `host` is lower case, IPv6 compressed and without brackets; `path` is "" or "/a/b"."""
+    """A parsed base URL. `host` is lower case, IPv6 compressed and without brackets; `path` is "" or
+    "/a/b"."""
 
     scheme: str
     host: str
@@ -119,9 +123,10 @@ class BaseUrl:
 def parse_base_url(text: str) -> BaseUrl:
     """The one reading of a base URL; a trailing slash is dropped.
 
-    Raises `BadUrl` for all else: another scheme, userinfo, query, fragment, percent-encoding, backslash, white space,
-    a non-ASCII letter, a dot segment, an empty segment, a trailing dot on the host, or an IPv4 address in any form
-    but four plain decimals. Names are not resolved and addresses not judged here: that is `Egress`.
+    Raises `BadUrl` for all else: another scheme, userinfo, query, fragment, percent-encoding, backslash,
+    white space, a non-ASCII letter, a dot segment, an empty segment, a trailing dot on the host, or an IPv4
+    address in any form but four plain decimals. Names are not resolved and addresses not judged here: that
+    is `Egress`.
     """
     found = _BASE.fullmatch(text) if len(text) <= MAX_URL else None
     if found is None:
@@ -170,8 +175,8 @@ def parse_allow(entries: Iterable[str]) -> frozenset[Endpoint]:
 def safe_segment(text: str) -> str:
     """`text` itself, fit to stand as one segment of an upstream path; raises `BadUrl` when it is not.
 
-    For ids that arrive from outside, such as an upstream's name of a model. Nothing is encoded: a slash, a percent
-    sign or a dot segment in an id would address something else, so it is refused.
+    For ids that arrive from outside, such as an upstream's name of a model. Nothing is encoded: a slash, a
+    percent sign or a dot segment in an id would address something else, so it is refused.
     """
     if len(text) > MAX_SEGMENT or not _ONE_SEGMENT.fullmatch(text):
         raise BadUrl("not a path segment")
@@ -204,10 +209,11 @@ class Egress:
         return base.endpoint in self.allow
 
     def check_url(self, base: BaseUrl) -> None:
-        """Raises `ForbiddenAddress` unless `base` is listed, or https on an allowed port to no address we refuse.
+        """Raises `ForbiddenAddress` unless `base` is listed, or https on an allowed port to no address we
+        refuse.
 
-        Resolves nothing, so that it can be asked while a form is saved; a name is judged again, by its addresses,
-        at every connection.
+        Resolves nothing, so that it can be asked while a form is saved; a name is judged again, by its
+        addresses, at every connection.
         """
         if self.is_listed(base):
             return
@@ -223,8 +229,9 @@ class Egress:
     def check_address(self, address: str | Address, *, allowed_by_name: bool = False) -> None:
         """Raises `ForbiddenAddress` unless `address` is one to connect to.
 
-        `allowed_by_name` is for addresses of a listed endpoint: those may be private or loopback, but never the
-        unspecified address (which reaches the machine itself), multicast or broadcast. A zone id is always refused.
+        `allowed_by_name` is for addresses of a listed endpoint: those may be private or loopback, but never
+        the unspecified address (which reaches the machine itself), multicast or broadcast. A zone id is
+        always refused.
         """
         try:
             ip = ipaddress.ip_address(address)

@@ -1,6 +1,7 @@
 """How a provider's secret is put on a request: a closed set of styles, as data.
 
-Which style a provider uses is a column of its row. A secret goes into a header, never into a URL: URLs end up in logs.
+Which style a provider uses is a column of its row. A secret goes into a header, never into a URL: URLs end
+up in logs.
 """
 
 from enum import StrEnum
@@ -32,8 +33,8 @@ class UnusableSecret(ValueError):
 def check_secret(secret: str) -> None:
     """Raises `UnusableSecret` unless `secret` is one or more visible ASCII characters (0x21 to 0x7e).
 
-    Control characters would end the header and begin another; a space or a non-ASCII letter is a paste gone wrong,
-    better told when the credential is saved than as a 401 from the provider.
+    Control characters would end the header and begin another; a space or a non-ASCII letter is a paste gone
+    wrong, better told when the credential is saved than as a 401 from the provider.
     """
     if not secret:
         raise UnusableSecret("the secret is empty")
@@ -42,15 +43,12 @@ def check_secret(secret: str) -> None:
 
 
 def headers(style: str, secret: str) -> list[tuple[str, str]]:
-    """The headers that carry `secret` in this style: one, or none for `none`, which takes no secret.
+    """The headers that carry `secret` in this style: one, or for `none` no header, whatever the secret.
 
-    Raises ValueError for an unknown style, and for a secret given with `none`, which would be lost in silence;
-    `UnusableSecret` for one that cannot stand in a header.
-    """
+    Raises ValueError for a style that is not an `AuthStyle`, `UnusableSecret` for a secret that cannot
+    stand in a header."""
     known = AuthStyle(style)
     if known is AuthStyle.NONE:
-        if secret:
-            raise ValueError("this auth style sends no secret, but one is stored")
         return []
     check_secret(secret)
     name, prefix = _HEADER[known]

@@ -15,7 +15,7 @@
 create or replace function billing_admit(p_lease uuid, p_items jsonb)
 returns table (
     id uuid, verdict text, output_cap bigint, money numeric, counters jsonb, hard boolean,
-    retry_after integer, subject uuid, admitted_at timestamptz
+    retry_after integer, subject uuid, limit_value numeric, admitted_at timestamptz
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -35,7 +35,7 @@ declare
     a_id uuid[] := '{}'; a_cap bigint[] := '{}'; a_money numeric[] := '{}'; a_tokens bigint[] := '{}';
     a_counters jsonb[] := '{}'; a_hard boolean[] := '{}';
     i integer; j integer; p integer; n integer;
-    v_verdict text; v_subject uuid; v_room numeric; v_left numeric; v_cap bigint; v_money numeric; v_tokens bigint;
+    v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric; v_tokens bigint;
     v_hard boolean; v_counters jsonb; v_last uuid; v_priced boolean;
 begin
     -- A process whose lease went stale (it was paused) renews it before it may hold: others may be resolving its holds.
@@ -118,7 +118,8 @@ begin
     for i in 1 .. cardinality(r_id) loop
         continue when r_done[i];
         if not r_alive[i] then
-            id := r_id[i]; verdict := 'key'; retry_after := null; subject := r_key[i]; admitted_at := v_now;
+            id := r_id[i]; verdict := 'key'; retry_after := null; subject := r_key[i]; limit_value := null;
+            admitted_at := v_now;
             output_cap := null; money := null; counters := null; hard := null;
             return next;
             continue;
@@ -132,7 +133,7 @@ begin
             end loop;
         end if;
 
-        v_verdict := 'admitted'; v_subject := null; v_room := null; v_hard := false;
+        v_verdict := 'admitted'; v_subject := null; v_limit := null; v_room := null; v_hard := false;
         v_priced := r_fixed[i] is not null and r_rate[i] is not null;
         v_cap := r_cap[i];
         if f_ > 0 then
@@ -143,7 +144,7 @@ begin
                     p := c_place[j];
                     v_left := c_room[j] - n_used[p] - n_held[p];
                     if v_room is null or v_left < v_room then
-                        v_room := v_left; v_subject := c_subject[j];
+                        v_room := v_left; v_subject := c_subject[j]; v_limit := c_room[j];
                     end if;
                 end if;
             end loop;
@@ -160,21 +161,22 @@ begin
                 end if;
             end if;
             if v_verdict = 'admitted' then
-                v_subject := null;
+                v_subject := null; v_limit := null;
                 for j in f_ .. t_ loop
                     p := c_place[j];
                     if c_measure[j] = 'requests' and n_used[p] + 1 > c_room[j]
                        or c_measure[j] = 'open' and n_held[p] + 1 > c_room[j]
                        or c_measure[j] = 'tokens'
                           and n_used[p] + n_held[p] + r_tokens[i] + v_cap * r_copies[i] > c_room[j] then
-                        v_verdict := c_measure[j]; v_subject := c_subject[j];
+                        v_verdict := c_measure[j]; v_subject := c_subject[j]; v_limit := c_room[j];
                         exit;
                     end if;
                 end loop;
             end if;
         end if;
 
-        id := r_id[i]; verdict := v_verdict; subject := v_subject; admitted_at := v_now; hard := v_hard;
+        id := r_id[i]; verdict := v_verdict; subject := v_subject; limit_value := v_limit;
+        admitted_at := v_now; hard := v_hard;
         if v_verdict <> 'admitted' then
             output_cap := null; money := null; counters := null;
             retry_after := case v_verdict
@@ -232,7 +234,8 @@ begin
     end if;
 
     return query
-    select h.id, 'admitted', h.output_cap, h.money, h.counters, h.hard, null::integer, null::uuid, h.created_at
+    select h.id, 'admitted', h.output_cap, h.money, h.counters, h.hard, null::integer, null::uuid,
+           null::numeric, h.created_at
       from billing_hold h
       join unnest(r_id, r_done) as d(id, done) on d.id = h.id and d.done;
 end

@@ -106,27 +106,16 @@ begin
 end
 $$;
 
--- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
--- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
-create or replace function billing_resolve(p_dead interval, p_limit integer)
-returns integer
+-- Ends holds whose rows the caller has locked, without a settlement: the tenant pays nothing. p_cost is the provider's
+-- cost: 0 when nothing was dialled, NULL when nobody knows.
+create or replace function billing_end_holds(p_ids uuid[], p_status text, p_basis text, p_error text, p_cost numeric)
+returns void
 language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
-    v_ids uuid[];
 begin
-    select array_agg(q.id) into v_ids from (
-        select h.id from billing_hold h
-         where not exists (select 1 from billing_lease l where l.id = h.lease and l.heartbeat_at > v_now - p_dead)
-         order by h.id limit p_limit
-           for update of h skip locked
-    ) q;
-    if v_ids is null then
-        return 0;
-    end if;
-
     perform 1 from billing_counter c
-      where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(v_ids))
+      where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(p_ids))
       order by c.id for no key update;
 
     update billing_counter c
@@ -135,30 +124,70 @@ begin
       from (select n.counter, sum(coalesce(h.money, 0)) as money, sum(h.tokens) as tokens, count(*) as open
               from billing_hold h
              cross join lateral (select jsonb_array_elements_text(h.counters)::bigint as counter) n
-             where h.id = any(v_ids) group by n.counter) d
+             where h.id = any(p_ids) group by n.counter) d
      where c.id = d.counter;
 
     insert into billing_usage
     select (jsonb_populate_record(null::billing_usage, h.facts || jsonb_build_object(
-               'id', h.id, 'key', h.key, 'model', h.model, 'status', 'abandoned', 'basis', 'unknown',
-               'error', 'process_died', 'upstream_id', '', 'finish_reason', '', 'native_finish_reason', '',
+               'id', h.id, 'key', h.key, 'model', h.model, 'status', p_status, 'basis', p_basis, 'error', p_error,
+               'provider_cost', p_cost, 'upstream_id', '', 'finish_reason', '', 'native_finish_reason', '',
                'attempts', (select count(*) from billing_attempt a where a.generation = h.id),
                'prompt_tokens', 0, 'completion_tokens', 0, 'cached_tokens', 0, 'cache_write_5m_tokens', 0,
                'cache_write_1h_tokens', 0, 'audio_input_tokens', 0, 'image_input_tokens', 0, 'reasoning_tokens', 0,
                'audio_output_tokens', 0, 'web_searches', 0, 'suspect', false, 'charge', 0, 'overrun', 0,
                'arithmetic', '[]'::jsonb, 'created_at', h.created_at, 'settled_at', v_now))).*
-      from billing_hold h where h.id = any(v_ids)
+      from billing_hold h where h.id = any(p_ids)
         on conflict (id) do nothing;
 
     insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
                                      created_at)
     select gen_random_uuid(), 'void', h.id, h.organization, 'tenant:' || h.organization, 'revenue', 0, 'USD', v_now
-      from billing_hold h where h.id = any(v_ids);
+      from billing_hold h where h.id = any(p_ids);
 
-    update billing_attempt a set status = 'unknown' where a.generation = any(v_ids) and a.status = 'dialling';
+    update billing_attempt a set status = case when p_cost is null then 'unknown' else p_status end
+     where a.generation = any(p_ids) and a.status = 'dialling';
 
-    delete from billing_hold h where h.id = any(v_ids);
+    delete from billing_hold h where h.id = any(p_ids);
+end
+$$;
+
+-- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
+-- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
+create or replace function billing_resolve(p_dead interval, p_limit integer)
+returns integer
+language plpgsql as $$
+declare
+    v_ids uuid[];
+begin
+    select array_agg(q.id) into v_ids from (
+        select h.id from billing_hold h
+         where not exists (
+               select 1 from billing_lease l where l.id = h.lease and l.heartbeat_at > clock_timestamp() - p_dead)
+         order by h.id limit p_limit
+           for update of h skip locked
+    ) q;
+    if v_ids is null then
+        return 0;
+    end if;
+    perform billing_end_holds(v_ids, 'abandoned', 'unknown', 'process_died', null);
     return cardinality(v_ids);
+end
+$$;
+
+-- Gives back holds that were granted after their request had stopped waiting: nothing was dialled. Ids without a hold
+-- are passed over.
+create or replace function billing_give_back(p_ids uuid[])
+returns void
+language plpgsql as $$
+declare
+    v_ids uuid[];
+begin
+    select array_agg(q.id) into v_ids from (
+        select h.id from billing_hold h where h.id = any(p_ids) order by h.id for update
+    ) q;
+    if v_ids is not null then
+        perform billing_end_holds(v_ids, 'cancelled', 'nothing', 'not_dialled', 0);
+    end if;
 end
 $$;
 

@@ -1,0 +1,289 @@
+"""Console pages: people, organizations, projects and keys."""
+
+import uuid
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, DropdownFilter
+from unfold.decorators import action, display
+from unfold.enums import ActionVariant
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from accounts.console import NeverDeleted, Page, ReadOnly, Rows
+from accounts.keys import digest, display_prefix, new_secret
+from accounts.models import ApiKey, Membership, Organization, Project, User
+
+# Operators may do everything; permissions by group would promise what nothing keeps.
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class UserPage(NeverDeleted, Page, DjangoUserAdmin):  # type: ignore[type-arg]  # not generic at run time
+    """People. Nobody is deleted: the history of what they did goes by their row."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "email", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser")
+    search_fields = ("username", "email", "first_name", "last_name")
+    ordering = ("username",)
+    filter_horizontal = ()
+    readonly_fields = ("last_login", "date_joined")
+    fieldsets = (
+        (None, {"fields": ("username", "password", ("first_name", "last_name"), "email")}),
+        (
+            "Access",
+            {
+                "fields": (("is_active", "is_staff", "is_superuser"), ("last_login", "date_joined")),
+                "description": "Staff may log in. Superusers are the operators; others see nothing yet.",
+            },
+        ),
+    )
+
+
+class MembershipRows(Rows):
+    """Who belongs to an organization."""
+
+    model = Membership
+    autocomplete_fields = ("user",)
+    show_change_link = False
+
+
+class ProjectRows(ReadOnly, Rows):
+    """An organization's projects, to follow."""
+
+    model = Project
+    fields = ("slug", "name", "active")
+
+
+@admin.register(Organization)
+class OrganizationPage(NeverDeleted, Page):
+    """Tenants."""
+
+    list_display = ("slug", "name", "active", "created_at")
+    list_filter = ("active",)
+    search_fields = ("slug", "name")
+    ordering = ("slug",)
+    readonly_fields = ("id", "created_at")
+    fields = (("slug", "name"), "active", ("id", "created_at"))
+    inlines = (ProjectRows, MembershipRows)
+
+
+@admin.register(Membership)
+class MembershipPage(Page):
+    """Roles of people in organizations."""
+
+    list_display = ("user", "organization", "role")
+    list_filter = ("role", ("organization", AutocompleteSelectFilter))
+    list_select_related = ("user", "organization")
+    search_fields = ("user__username", "user__email", "organization__slug")
+    ordering = ("organization__slug", "user__username")
+    autocomplete_fields = ("user", "organization")
+
+
+class KeyRows(ReadOnly, Rows):
+    """A project's keys, to follow."""
+
+    model = ApiKey
+    fields = ("name", "prefix", "created_at", "expires_at", "revoked_at")
+    readonly_fields = fields
+    per_page = 50
+
+
+@admin.register(Project)
+class ProjectPage(NeverDeleted, Page):
+    """Projects. One stays in its organization: money and usage are counted there."""
+
+    list_display = ("slug", "organization", "name", "active", "created_at")
+    list_filter = ("active", ("organization", AutocompleteSelectFilter))
+    list_select_related = ("organization",)
+    search_fields = ("slug", "name", "organization__slug")
+    ordering = ("organization__slug", "slug")
+    autocomplete_fields = ("organization",)
+    fields = ("organization", ("slug", "name"), "active", "default_output_cap", ("id", "created_at"))
+    inlines = (KeyRows,)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+        return ("id", "created_at", *(("organization",) if obj else ()))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
+        return super().get_queryset(request).select_related("organization")
+
+
+class KeyState(DropdownFilter):
+    """Keys by what a call with them meets. The owner's and the tenant's own switches are not looked at."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [
+            ("usable", "Usable"),
+            ("expired", "Expired"),
+            ("revoked", "Revoked"),
+            ("waiting", "Not yet valid"),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+        now = Now()
+        expired, waiting = Q(expires_at__lte=now), Q(valid_from__gt=now)
+        states = {
+            "usable": Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & ~waiting,
+            "expired": Q(revoked_at=None) & expired,
+            "revoked": Q(revoked_at__isnull=False),
+            "waiting": Q(revoked_at=None) & waiting,
+        }
+        state = self.value()
+        return queryset.filter(states[state]) if state in states else queryset
+
+
+class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A key to be made. The id travels with the form, so that sending it again makes no second key."""
+
+    ticket = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
+
+    class Meta:
+        model = ApiKey
+        fields = ("project", "owner", "name")
+
+    def clean_ticket(self) -> uuid.UUID:
+        """Raises ValidationError when this very form already made its key."""
+        ticket: uuid.UUID = self.cleaned_data["ticket"]
+        if ApiKey.objects.filter(pk=ticket).exists():
+            raise ValidationError(
+                "This key was made already; its secret is not shown again. Make another."
+            )
+        return ticket
+
+
+@admin.register(ApiKey)
+class ApiKeyPage(NeverDeleted, Page):
+    """Keys. A secret is on the page that answers its making and nowhere else, then or later."""
+
+    add_form_template = "admin/accounts/apikey/add_form.html"
+    list_display = ("name", "prefix", "project", "owner", "scope_list", "state", "created_at")
+    list_filter = (KeyState, ("project__organization", AutocompleteSelectFilter))
+    list_select_related = ("project__organization", "owner")
+    search_fields = ("name", "prefix", "project__slug", "project__organization__slug", "owner__username")
+    ordering = ("-created_at",)
+    autocomplete_fields = ("project", "owner")
+    actions = ("revoke_selected",)
+    actions_detail = ("revoke",)
+    form_sections = (
+        ("What it may do", ("scopes", "allowed_endpoints", "allowed_models", "allowed_ips")),
+        ("What it may spend", ("max_request_price", "min_output_cap")),
+        ("When", (("valid_from", "expires_at"),)),
+    )
+
+    @display(description="Scopes")
+    def scope_list(self, key: ApiKey) -> str:
+        """As a list shows them."""
+        return ", ".join(key.scopes)
+
+    @display(
+        description="State",
+        label={"usable": "success", "revoked": "danger", "expired": "warning", "not yet valid": "info"},
+    )
+    def state(self, key: ApiKey) -> str:
+        """What a call with this key meets, its owner's and tenant's own switches aside."""
+        now = timezone.now()
+        if key.revoked_at:
+            return "revoked"
+        if key.expires_at and key.expires_at <= now:
+            return "expired"
+        return "not yet valid" if key.valid_from and key.valid_from > now else "usable"
+
+    def get_form(
+        self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        return super().get_form(request, obj, change, **({} if obj else {"form": NewKeyForm}), **kwargs)
+
+    def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
+        who: tuple[Any, ...] = ("ticket", "project", "owner", "name")
+        if obj:
+            who = (("name", "prefix", "state"), ("project", "owner"), ("id", "created_at", "revoked_at"))
+        return [(None, {"fields": who}), *((title, {"fields": names}) for title, names in self.form_sections)]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
+        return ("id", "prefix", "state", "project", "created_at", "revoked_at") if obj else ()
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+        return super().get_queryset(request).select_related("project__organization", "owner")
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        only_save = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().add_view(request, form_url, {**(extra_context or {}), **only_save})
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
+        """Saves; a new key gets its secret here, which `response_add` shows and nobody keeps."""
+        if not change:
+            secret = new_secret()
+            obj.pk = form.cleaned_data["ticket"]
+            obj.digest = digest(secret, settings.KEY_PEPPERS[0])
+            obj.prefix = display_prefix(secret)
+            obj.__dict__["secret"] = secret  # rides on the instance, which ends with this request
+        super().save_model(request, obj, form, change)
+
+    def response_add(
+        self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """The secret, once. No redirect: a page after one would need it kept somewhere meanwhile."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Key made",
+            "opts": self.opts,
+            "key": obj,
+            "secret": obj.__dict__.pop("secret"),
+        }
+        headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"}
+        return TemplateResponse(request, "admin/accounts/apikey/secret.html", context, headers=headers)
+
+    @admin.action(description="Revoke", permissions=("change",))
+    def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
+        """Revokes the ticked keys, once confirmed."""
+        if request.POST.get("confirmed"):
+            self._revoke(request, queryset)
+            return None
+        return self._ask(request, queryset)
+
+    @action(  # type: ignore[operator]  # annotated as if it were no decorator
+        description="Revoke", permissions=("change",), variant=ActionVariant.DANGER
+    )
+    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Revokes one key: asks on GET, acts on POST."""
+        key = get_object_or_404(self.get_queryset(request), pk=uuid.UUID(object_id))
+        if request.method != "POST":
+            return self._ask(request, ApiKey.objects.filter(pk=key.pk))
+        self._revoke(request, ApiKey.objects.filter(pk=key.pk))
+        return redirect("admin:accounts_apikey_change", key.pk)
+
+    def _ask(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Revoke",
+            "opts": self.opts,
+            "keys": queryset.select_related("project__organization"),
+            "action": request.POST.get("action", ""),
+            "ticked": admin.helpers.ACTION_CHECKBOX_NAME,
+        }
+        return TemplateResponse(request, "admin/accounts/apikey/revoke.html", context)
+
+    def _revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        # One statement: a key that somebody revokes at the same moment keeps the earlier time.
+        alive = list(queryset.filter(revoked_at=None).select_for_update())
+        ApiKey.objects.filter(pk__in=[key.pk for key in alive]).update(revoked_at=Now())
+        for key in alive:
+            self.log_change(request, key, "Revoked.")
+        messages.success(request, f"Revoked: {len(alive)}. A revoked key makes no further paid call.")

@@ -1,0 +1,195 @@
+"""What every page of the console shares: operators alone, bounded lists, forms kind to lists and money."""
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django import forms
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.http import HttpRequest
+from unfold.paginator import InfinitePaginator
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminTextareaWidget,
+)
+
+if TYPE_CHECKING:
+    from django.contrib import admin
+
+    # unfold's classes are Django's with more looks; its annotations contradict theirs.
+    ModelAdmin = admin.ModelAdmin[Any]
+    TabularInline = admin.TabularInline[Any, Any]
+else:
+    from unfold.admin import ModelAdmin, TabularInline
+
+LONGEST_SEARCH = 100  # characters
+
+
+def plain(value: Decimal) -> str:
+    """A decimal without trailing zeros and never with an exponent: 0.000000080000 is "0.00000008"."""
+    return f"{value.normalize():f}" if value else "0"
+
+
+def dollars(value: Decimal | None) -> str:
+    """An amount as pages show it. None is an unknown price, which is not 0."""
+    return "unknown" if value is None else f"${plain(value)}"
+
+
+def is_operator(request: HttpRequest) -> bool:
+    """Whether the person may use the console at all. Other staff see nothing yet."""
+    return request.user.is_active and bool(getattr(request.user, "is_superuser", False))
+
+
+class PlainDecimalField(forms.DecimalField):
+    """A decimal, shown without the zeros that fill its column."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """What the input shows."""
+        return plain(value) if isinstance(value, Decimal) else value
+
+
+class LinesField(forms.Field):
+    """A list of texts, one a line. Blank lines are dropped; the model validates each text."""
+
+    widget = UnfoldAdminTextareaWidget({"rows": 3})
+
+    def prepare_value(self, value: Any) -> Any:
+        """What the input shows."""
+        return "\n".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> list[str]:
+        """The lines of what was typed."""
+        return [line for line in map(str.strip, (value or "").splitlines()) if line]
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Compares lists: line ends and blank lines are no change."""
+        return not self.disabled and (initial or []) != self.to_python(data)
+
+
+class FriendlyForms:
+    """For admins and inlines: lists are lines or boxes to tick, money is plain and not negative."""
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """The form field of a column."""
+        if isinstance(db_field, models.DecimalField):
+            return db_field.formfield(
+                form_class=PlainDecimalField, widget=UnfoldAdminDecimalFieldWidget, min_value=0
+            )
+        if not isinstance(db_field, ArrayField):
+            return super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[misc]
+        label = db_field.verbose_name.capitalize()
+        if not db_field.base_field.choices:
+            help_text = f"{db_field.help_text} One a line.".lstrip()
+            return LinesField(required=not db_field.blank, label=label, help_text=help_text)
+        return forms.MultipleChoiceField(
+            choices=db_field.base_field.choices,
+            initial=db_field.get_default(),
+            required=not db_field.blank,
+            widget=UnfoldAdminCheckboxSelectMultipleWidget,
+            label=label,
+            help_text=db_field.help_text,
+        )
+
+
+class OperatorsOnly:
+    """For admins and inlines: permissions held in rows count for nothing, being an operator is everything."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return is_operator(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)
+
+
+class ReadOnly(OperatorsOnly):
+    """For admins and inlines of what only the product writes."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class NeverDeleted(OperatorsOnly):
+    """For admins of what usage refers to: it is switched off or revoked instead."""
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
+    """A list and a form of the console."""
+
+    actions: tuple[str, ...] | None = None
+    list_per_page = 50
+    list_max_show_all = 200
+    list_fullwidth = True
+    list_filter_submit = True
+    show_full_result_count = False
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
+        """Searches for the first characters of what was asked: every further word is another scan."""
+        return super().get_search_results(request, queryset, search_term.replace("\0", "")[:LONGEST_SEARCH])
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
+        """Refuses regular expressions in the query string, which a list could be kept busy with."""
+        return not lookup.endswith("regex") and bool(super().lookup_allowed(lookup, value, request))
+
+
+class CountlessPaginator(InfinitePaginator):
+    """Pages of a table nobody may count. Ends after `PAGES`: an offset is walked row by row."""
+
+    PAGES = 200
+
+    @property
+    def count(self) -> int:
+        """Not how many rows there are, but how many may be paged through."""
+        return int(self.per_page) * self.PAGES
+
+
+class Record(ReadOnly, Page):
+    """A list and a page of rows written by the million: never counted, newest first, found by id."""
+
+    paginator = CountlessPaginator
+    list_max_show_all = 0
+    sortable_by = ()
+    search_fields = ("pk",)  # shows the box; `get_search_results` decides
+    search_help_text = "Generation id"
+    found_by = "pk"
+    lookups: tuple[str, ...] = ()  # what the query string may filter by
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
+        """The rows of one generation, by its id with or without dashes; nothing for any other text."""
+        if not search_term:
+            return queryset, False
+        try:
+            return queryset.filter(**{self.found_by: UUID(search_term.strip())}), False
+        except ValueError:
+            return queryset.none(), False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
+        """Only the filters of the page: any other could read the whole table."""
+        return lookup in self.lookups
+
+
+class Rows(OperatorsOnly, FriendlyForms, TabularInline):
+    """Rows of another table on a page."""
+
+    extra = 0
+    tab = False
+    show_change_link = True

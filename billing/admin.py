@@ -1,0 +1,349 @@
+"""Console pages: prices, budgets, limits, and what is on hold. Generations have a module of their own."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db.models import Case, DateTimeField, Max, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models.functions import Now, TruncDay, TruncMonth
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.decorators import action, display
+
+from accounts.console import Page, ReadOnly, Record, Rows, dollars, plain
+from accounts.models import Organization
+from billing.generations import GenerationPage
+from billing.models import (
+    Budget,
+    Counter,
+    Hold,
+    Lease,
+    LedgerEntry,
+    Limit,
+    Rate,
+    Tariff,
+    TariffVersion,
+    Usage,
+)
+
+admin.site.register(Usage, GenerationPage)
+
+LEASE_DEAD = timedelta(seconds=20)
+
+
+# --- prices ---------------------------------------------------------------------------------------------------------
+
+
+class VersionRows(ReadOnly, Rows):
+    """A tariff's versions, to follow."""
+
+    model = TariffVersion
+    fields = ("effective_from", "note")
+    ordering = ("-effective_from",)
+
+
+@admin.register(Tariff)
+class TariffPage(Page):
+    """Tariffs. A price change is a new version; what was charged stays explained by the old one."""
+
+    list_display = ("slug", "name", "newest")
+    search_fields = ("slug", "name")
+    ordering = ("slug",)
+    inlines = (VersionRows,)
+    actions_detail = ("new_version",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Tariff]:
+        return super().get_queryset(request).annotate(newest=Max("versions__effective_from"))
+
+    @display(description="Newest version", ordering="newest")
+    def newest(self, tariff: Tariff) -> datetime | None:
+        """When the newest version begins, which may be to come."""
+        found: datetime | None = tariff.newest  # type: ignore[attr-defined]  # annotated
+        return found
+
+    def has_delete_permission(self, request: HttpRequest, obj: Tariff | None = None) -> bool:
+        """Only while no version has been in force."""
+        return super().has_delete_permission(request, obj) and (
+            obj is None or not obj.versions.filter(effective_from__lte=Now()).exists()
+        )
+
+    @action(  # type: ignore[operator]  # annotated as if it were no decorator
+        description="New version", permissions=("change",), icon="add"
+    )
+    def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Leads to the form, filled with the newest rates."""
+        return redirect(f"{reverse('admin:billing_tariffversion_add')}?tariff={int(object_id)}")
+
+
+class VersionForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """When a version begins: at once when empty, never before now once the tariff has a price in force."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "effective_from" in self.fields:
+            self.fields["effective_from"].required = False
+            self.fields["effective_from"].help_text = "UTC. Empty: now."
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        tariff, start = cleaned.get("tariff"), cleaned.get("effective_from")
+        if "effective_from" not in cleaned or not tariff:
+            return cleaned
+        now = timezone.now()
+        cleaned["effective_from"] = start = start or now
+        if start < now and tariff.versions.filter(effective_from__lte=now).exists():
+            raise ValidationError({"effective_from": "What has been charged stays: not before now."})
+        return cleaned
+
+
+def in_force(version: TariffVersion | None) -> bool:
+    """Whether calls may have been charged by `version`."""
+    return version is not None and version.effective_from <= timezone.now()
+
+
+class RateRows(Rows):
+    """A version's rates, fixed once it is in force."""
+
+    model = Rate
+    fields = ("item", "cost", "charge")
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_add_permission(request, obj) and not in_force(obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and not in_force(obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and not in_force(obj)
+
+    def get_extra(self, request: HttpRequest, obj: TariffVersion | None = None, **kwargs: Any) -> int:
+        return len(newest_rates(request)) or 3 if obj is None else 0
+
+
+def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
+    """The rates a new version starts from: those of the newest version of the tariff named in the query string."""
+    tariff = request.GET.get("tariff", "")
+    if request.method != "GET" or not tariff.isdecimal():
+        return []
+    newest = TariffVersion.objects.filter(tariff_id=tariff).order_by("-effective_from").first()
+    return list(newest.rates.order_by("id").values("item", "cost", "charge")) if newest else []
+
+
+@admin.register(TariffVersion)
+class TariffVersionPage(Page):
+    """Versions of tariffs with their rates; once in force, only to look at."""
+
+    form = VersionForm
+    list_display = ("tariff", "effective_from", "is_in_force", "note")
+    list_select_related = ("tariff",)
+    search_fields = ("tariff__slug", "note")
+    ordering = ("tariff__slug", "-effective_from")
+    autocomplete_fields = ("tariff",)
+    fields = ("tariff", "effective_from", "note")
+    inlines = (RateRows,)
+
+    @display(description="In force", boolean=True)
+    def is_in_force(self, version: TariffVersion) -> bool:
+        """Whether it began. An older one of the same tariff is over."""
+        return in_force(version)
+
+    def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
+        """On GET a new version is filled in; on POST it is compared with nothing, so that every row is saved."""
+        kwargs = super().get_formset_kwargs(request, obj, inline, prefix)
+        if obj is None or obj.pk is None:
+            kwargs["initial"] = newest_rates(request)
+        return kwargs
+
+    def has_change_permission(self, request: HttpRequest, obj: TariffVersion | None = None) -> bool:
+        return super().has_change_permission(request, obj) and not in_force(obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: TariffVersion | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and not in_force(obj)
+
+
+# --- what a subject may use -----------------------------------------------------------------------------------------
+
+
+class SubjectPage(Page):
+    """Budgets and limits. Whom one binds is chosen once: its counters lie there."""
+
+    autocomplete_fields = ("organization", "project", "key")
+    search_fields = ("organization__slug", "project__slug", "key__name", "key__prefix")
+    list_select_related = ("organization", "project__organization", "key__project__organization")
+    chosen_once: tuple[str, ...] = ()
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related(*self.list_select_related)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("organization", "project", "key", *self.chosen_once) if obj else ()
+
+
+# A period's first moment, as the hold's SQL computes it; the connection's time zone is UTC.
+PERIOD_START = Case(
+    When(period="day", then=TruncDay(Now())),
+    When(period="month", then=TruncMonth(Now())),
+    default=Value(datetime(2000, 1, 1, tzinfo=UTC)),
+    output_field=DateTimeField(),
+)
+
+
+def counted(column: str) -> Subquery:
+    """For a queryset of budgets annotated with `start`: `column` of the counter of the running period."""
+    counters = Counter.objects.filter(
+        subject=OuterRef("subject"),
+        measure="money",
+        period=OuterRef("period"),
+        period_start=OuterRef("start"),
+    )
+    return Subquery(counters.values(column)[:1])
+
+
+@admin.register(Budget)
+class BudgetPage(SubjectPage):
+    """How much may be spent, and how much of it is."""
+
+    list_display = ("subject_name", "period", "amount_shown", "used", "held", "hard")
+    list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
+    ordering = ("organization__slug", "pk")
+    chosen_once = ("period",)
+    fields = (("organization", "project", "key"), ("period", "amount"), "hard")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Budget]:
+        counters = {"used_now": counted("used"), "held_now": counted("held")}
+        return super().get_queryset(request).annotate(start=PERIOD_START).annotate(**counters)
+
+    @display(description="Amount", ordering="amount")
+    def amount_shown(self, budget: Budget) -> str:
+        """In dollars."""
+        return dollars(budget.amount)
+
+    @display(description="Spent")
+    def used(self, budget: Any) -> str:
+        """Dollars settled in the running period."""
+        return dollars(budget.used_now or Decimal(0))
+
+    @display(description="On hold")
+    def held(self, budget: Any) -> str:
+        """Dollars that open requests may still come to."""
+        return dollars(budget.held_now or Decimal(0))
+
+
+@admin.register(Limit)
+class LimitPage(SubjectPage):
+    """How fast a subject may go."""
+
+    list_display = ("subject_name", "measure", "value")
+    list_filter = ("measure", ("organization", AutocompleteSelectFilter))
+    ordering = ("organization__slug", "pk")
+    chosen_once = ("measure",)
+    fields = (("organization", "project", "key"), ("measure", "value"))
+
+
+# --- what only the product writes -----------------------------------------------------------------------------------
+
+
+def slug_of(column: str) -> Subquery:
+    """The slug of the organization whose id stands in `column`; NULL when it is no more."""
+    return Subquery(Organization.objects.filter(pk=OuterRef(column)).values("slug"))
+
+
+@admin.register(Hold)
+class HoldPage(Record):
+    """Requests that are open at this moment, and what they may come to."""
+
+    list_display = ("created_at", "pk", "organization_slug", "model", "worst_case", "tokens", "output_cap", "process")
+    ordering = ("pk",)
+    fields = (
+        ("id", "created_at"),
+        ("organization_slug", "project", "key"),
+        ("model", "output_cap"),
+        ("worst_case", "tokens", "hard"),
+        "process",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Hold]:
+        host = Subquery(Lease.objects.filter(pk=OuterRef("lease")).values("host"))
+        return super().get_queryset(request).annotate(slug=slug_of("organization"), host=host)
+
+    @display(description="Organization")
+    def organization_slug(self, hold: Any) -> str:
+        """As lists show it."""
+        return hold.slug or str(hold.organization)
+
+    @display(description="Worst case")
+    def worst_case(self, hold: Hold) -> str:
+        """In dollars."""
+        return dollars(hold.money)
+
+    @display(description="Process")
+    def process(self, hold: Any) -> str:
+        """The host of the process that made it."""
+        return hold.host or "gone"
+
+
+@admin.register(Lease)
+class LeasePage(Record):
+    """Gateway processes. What a silent one left on hold, the others resolve."""
+
+    list_display = ("host", "pid", "state", "started_at", "heartbeat_at")
+    ordering = ("-heartbeat_at",)
+    search_fields = ()
+
+    @display(description="State", label={"alive": "success", "silent": "warning"})
+    def state(self, lease: Lease) -> str:
+        """By the time since its last heartbeat."""
+        return "alive" if timezone.now() - lease.heartbeat_at < LEASE_DEAD else "silent"
+
+
+@admin.register(LedgerEntry)
+class LedgerPage(Record):
+    """Postings, newest first. A correction is a further row; none is ever changed."""
+
+    list_display = ("created_at", "kind", "debit_shown", "credit_shown", "amount_shown", "generation_link")
+    ordering = ("-pk",)
+    found_by = "generation"
+    fields = (
+        ("id", "created_at"),
+        ("kind", "transaction"),
+        ("debit_shown", "credit_shown", "amount_shown", "currency"),
+        "generation_link",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LedgerEntry]:
+        return super().get_queryset(request).annotate(slug=slug_of("organization"))
+
+    @display(description="Debit")
+    def debit_shown(self, entry: Any) -> str:
+        """The account, a tenant by its slug."""
+        return account(entry.debit, entry)
+
+    @display(description="Credit")
+    def credit_shown(self, entry: Any) -> str:
+        """The account, a tenant by its slug."""
+        return account(entry.credit, entry)
+
+    @display(description="Amount")
+    def amount_shown(self, entry: LedgerEntry) -> str:
+        """With its currency."""
+        return f"{plain(entry.amount)} {entry.currency}"
+
+    @display(description="Generation")
+    def generation_link(self, entry: LedgerEntry) -> str:
+        """Leads to the generation, when there is one."""
+        if entry.generation is None:
+            return "-"
+        url = reverse("admin:billing_usage_change", args=[entry.generation])
+        return format_html('<a href="{}" class="text-link">{}</a>', url, entry.generation.hex)
+
+
+def account(name: str, entry: Any) -> str:
+    """A ledger account as pages show it."""
+    return name.replace(str(entry.organization), entry.slug) if entry.slug else name

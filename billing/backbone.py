@@ -1,0 +1,60 @@
+"""Everything a gateway process keeps to hold and settle: connections, a lease, a spool, and their upkeep."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from billing.admission import Admission
+from billing.batches import Connections, DatabaseAway
+from billing.ids import new_id
+from billing.leases import Lease
+from billing.settlement import Settler
+from billing.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+
+class Backbone:
+    """One a process, made and used inside its event loop. `url` is the app role's, `spool_dir` survives restarts."""
+
+    def __init__(self, url: str, spool_dir: Path) -> None:
+        self.connections = Connections(url)
+        self.lease = Lease(self.connections, new_id())
+        self.spool = Spool(spool_dir, self.lease.id)
+        self.admission = Admission(self.connections, self.lease)
+        self.settler = Settler(self.connections, self.spool)
+        self._upkeep: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Takes the lease and starts the upkeep; a database that is away is waited for in the background."""
+        try:
+            await self.lease.renew()
+        except DatabaseAway as error:
+            logger.warning("started without a database: %s", error)
+        loop = asyncio.get_running_loop()
+        self._upkeep = [loop.create_task(self.lease.keep()), loop.create_task(self._tidy())]
+
+    async def _tidy(self) -> None:
+        """Sends what was spooled and gives back what nobody claimed, every second."""
+        while True:
+            await asyncio.sleep(1)
+            try:
+                await self.settler.drain_spool()
+                await self.admission.give_back()
+            except DatabaseAway:
+                continue
+            except Exception:  # the upkeep must outlive whatever one round of it meets
+                logger.exception("upkeep failed")
+
+    async def stop(self) -> None:
+        """Makes everything settled durable, then ends the upkeep. Call when no request is open any more."""
+        await self.settler.finish()
+        for task in self._upkeep:
+            task.cancel()
+        await asyncio.gather(*self._upkeep, return_exceptions=True)
+        try:
+            await self.settler.drain_spool()
+        except DatabaseAway as error:
+            logger.warning("left %d settlements in the spool: %s", self.spool.lines, error)
+        self.spool.close()
+        await self.connections.close()

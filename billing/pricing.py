@@ -1,0 +1,146 @@
+"""Token counts times rates: the only arithmetic on prices, in `Decimal`, never rounded.
+
+A token rate is dollars per million tokens with at most six decimals, so an amount has at most twelve and
+`numeric(24,12)` holds it exactly. An item without a rate of its own is part of its parent (cached input of input,
+reasoning of output); with one it leaves the parent's count, since counts are inclusive (see `billing/tokens.py`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from billing.tokens import Tokens
+
+ZERO = Decimal(0)
+
+# Items that are inside another one's count, and where that count lies in `Tokens`.
+PARTS_OF_INPUT = {
+    "cached_input": "cached",
+    "cache_write_5m": "cache_write_5m",
+    "cache_write_1h": "cache_write_1h",
+    "audio_input": "audio_input",
+    "image_input": "image_input",
+}
+PARTS_OF_OUTPUT = {"reasoning": "reasoning", "audio_output": "audio_output"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Dollars for one item: per million tokens, or each for `request` and `web_search`. None: unknown."""
+
+    cost: Decimal | None
+    charge: Decimal | None
+
+
+Rates = Mapping[str, Rate]  # by item (`billing.models.Item`)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the arithmetic: so much of an item, at a rate, makes an amount of dollars."""
+
+    item: str
+    quantity: int
+    rate: Rate
+
+    def amount(self, price: Decimal | None) -> Decimal | None:
+        """Dollars at `price`; None when it is unknown."""
+        if price is None:
+            return None
+        amount = price * self.quantity
+        return amount if self.item in ("request", "web_search") else amount.scaleb(-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What a generation costs us and what the tenant is charged, with the lines that add up to it. None: unknown."""
+
+    cost: Decimal | None
+    charge: Decimal | None
+    lines: tuple[Line, ...]
+
+
+def lines(tokens: Tokens, rates: Rates) -> tuple[Line, ...]:
+    """The lines of a bill: every item with a quantity, none counted twice. A missing rate is an unknown price."""
+    quantities: dict[str, int] = {}
+    for whole, total, parts in (
+        ("input", tokens.prompt, PARTS_OF_INPUT),
+        ("output", tokens.completion, PARTS_OF_OUTPUT),
+    ):
+        rest = total
+        for item, field in parts.items():
+            if item in rates:
+                # Counts that overlap (a cached image) must not add up to more than the whole.
+                quantity = min(getattr(tokens, field), rest)
+                quantities[item] = quantity
+                rest -= quantity
+        quantities[whole] = rest
+    if "request" in rates:
+        quantities["request"] = 1
+    quantities["web_search"] = tokens.web_searches
+    unknown = Rate(None, None)
+    return tuple(
+        Line(item, quantity, rates.get(item, unknown)) for item, quantity in quantities.items() if quantity
+    )
+
+
+def price(tokens: Tokens, rates: Rates) -> Priced:
+    """What `tokens` cost and are charged under `rates`. Amounts are >= 0 and exact; one unknown line makes None."""
+    bill = lines(tokens, rates)
+    return Priced(_sum(line.amount(line.rate.cost) for line in bill), _sum(line.amount(line.rate.charge) for line in bill), bill)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The dearest a request can come to: `fixed` dollars and `rate` dollars an output token. None: unknown price."""
+
+    fixed: Decimal | None
+    rate: Decimal | None
+
+    def at(self, output_cap: int) -> Decimal | None:
+        """Dollars when the output is `output_cap` tokens."""
+        return None if self.fixed is None or self.rate is None else self.fixed + self.rate * output_cap
+
+
+def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
+    """The worst case of a request of at most `input_tokens` that asks for `copies` answers: every input token at the
+    dearest input rate, every output token at the dearest output rate.
+    """
+    charge_in = _dearest(rates, "input", PARTS_OF_INPUT)
+    charge_out = _dearest(rates, "output", PARTS_OF_OUTPUT)
+    request = rates["request"].charge if "request" in rates else ZERO
+    if charge_in is None or charge_out is None or request is None:
+        return WorstCase(None, None)
+    return WorstCase((charge_in * input_tokens).scaleb(-6) + request, (charge_out * copies).scaleb(-6))
+
+
+def dearest(cases: Iterable[WorstCase]) -> WorstCase:
+    """One case that covers all of `cases` at any output cap. An unknown price makes it unknown."""
+    fixed, rate = ZERO, ZERO
+    for case in cases:
+        if case.fixed is None or case.rate is None:
+            return WorstCase(None, None)
+        fixed, rate = max(fixed, case.fixed), max(rate, case.rate)
+    return WorstCase(fixed, rate)
+
+
+def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | None:
+    if whole not in rates:
+        return None
+    found = ZERO
+    for item in (whole, *parts):
+        if item in rates:
+            charge = rates[item].charge
+            if charge is None:
+                return None
+            found = max(found, charge)
+    return found
+
+
+def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    total = ZERO
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total

@@ -1,0 +1,38 @@
+"""Celery tasks: each calls one statement, is safe to run twice and in any order, and money does not wait for it."""
+
+from celery import shared_task
+from django.db import connection
+
+from billing.leases import DEAD_AFTER, RESOLVED_AT_ONCE
+
+MONTHS_AHEAD = 3
+
+
+@shared_task(name="billing.make_partitions")
+def make_partitions() -> None:
+    """Makes this month's partitions and those of the months ahead, where they are missing."""
+    with connection.cursor() as cursor:
+        cursor.execute("select billing_make_partitions(%s)", [MONTHS_AHEAD])
+
+
+@shared_task(name="billing.resolve_dead_holds")
+def resolve_dead_holds() -> None:
+    """Ends holds of dead processes; the gateways do so themselves, this helps when none is left."""
+    with connection.cursor() as cursor:
+        cursor.execute("select billing_resolve(%s, %s)", [DEAD_AFTER, RESOLVED_AT_ONCE])
+
+
+@shared_task(name="billing.prune")
+def prune() -> None:
+    """Deletes what nobody reads any more: notes of changes after an hour, windows of limits after two days, leases of
+    long dead processes without holds.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("delete from accounts_change where at < now() - interval '1 hour'")
+        cursor.execute(
+            "delete from billing_counter where period = 'minute' and period_start < now() - interval '2 days' and held = 0"
+        )
+        cursor.execute(
+            "delete from billing_lease l where l.heartbeat_at < now() - interval '1 day'"
+            " and not exists (select 1 from billing_hold h where h.lease = l.id)"
+        )

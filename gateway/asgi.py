@@ -1,0 +1,231 @@
+"""The server's entry: a lean handler for the API, Django's stock one for the console.
+
+The stock handler reads the whole body to disk before anything else runs, starts a thread a request and costs several
+times what relaying does. The lean one runs no middleware and no thread: it checks the key and the size *before* the
+body is read, and owns what the stock one does besides, which is the client's disconnect, the response's end, and HEAD.
+Of Django it uses `ASGIRequest`, the resolver and the response classes.
+"""
+
+import asyncio
+import io
+import logging
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+os.environ.setdefault("DATABASE_ROLE", "console")
+
+import django
+
+django.setup()
+
+from asgiref.typing import ASGI3Application
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.http import HttpResponseBase
+from django.urls import Resolver404, get_resolver
+
+from gateway import process
+from gateway.authentication import authenticate
+from gateway.errors import BodyTooLarge, GatewayError, InvalidRequest, NotFound
+from gateway.rest import EventStream, error_response, new_request_id
+
+logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BODY_SECONDS = 30.0  # to receive a whole body
+WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
+WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
+API_PATHS = ("/v1/", "/api/", "/healthz", "/readyz", "/metrics")
+
+
+class ClientGone(Exception):
+    """The client closed its connection."""
+
+
+class LeanHandler(ASGIHandler):
+    """Serves the API's views."""
+
+    def __init__(self) -> None:
+        # The stock handler loads the middleware here; this one has none.
+        self.resolver = get_resolver()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+        """Answers one HTTP request."""
+        task = asyncio.current_task()
+        assert task is not None
+        watch: _Watch | None = None
+        try:
+            response, watch = await self._respond(scope, receive, task)
+            await _send(response, scope, send)
+        except (ClientGone, TimeoutError):
+            return
+        except asyncio.CancelledError:
+            if watch is None or not watch.gone:
+                raise
+            task.uncancel()
+        finally:
+            if watch is not None:
+                watch.stop()
+
+    async def _respond(
+        self, scope: Scope, receive: Receive, task: "asyncio.Task[Any]"
+    ) -> "tuple[HttpResponseBase, _Watch | None]":
+        request_id = new_request_id()
+        try:
+            try:
+                match = self.resolver.resolve(scope["path"])
+            except Resolver404 as error:
+                raise NotFound("There is no such endpoint.") from error
+            view = getattr(match.func, "view_class", None)
+            caller = None
+            if view is not None and not view.public:
+                here = process.current()
+                caller = await authenticate(here.snapshots, scope["headers"], (scope.get("client") or ("",))[0])
+            body = await _read_body(scope, receive, settings.MAX_BODY_BYTES)
+        except GatewayError as error:
+            response = error_response(error)
+            response["x-request-id"] = request_id
+            # What is left of the body is not worth reading.
+            response["Connection"] = "close"
+            return response, None
+        request = ASGIRequest(scope, io.BytesIO(body))
+        request.resolver_match = match
+        request.caller = caller  # type: ignore[attr-defined]
+        request.request_id = request_id  # type: ignore[attr-defined]
+        watch = _Watch(receive, task)
+        try:
+            return await match.func(request, *match.args, **match.kwargs), watch
+        except asyncio.CancelledError:
+            watch.stop()
+            if watch.gone:
+                task.uncancel()
+                raise ClientGone from None
+            raise
+
+
+class _Watch:
+    """Cancels the request's task when its client leaves.
+
+    The task it starts after a moment waits for the server's word of the disconnect; most requests end before that.
+    """
+
+    def __init__(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
+        self.gone = False
+        self._receive = receive
+        self._task = task
+        self._waiting: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._start)
+
+    def _start(self) -> None:
+        self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self._task.cancel()
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._timer.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+
+async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The body, in memory. Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow."""
+    too_large = BodyTooLarge(f"The body is larger than the limit of {limit} bytes.")
+    for name, value in scope["headers"]:
+        if name == b"content-length" and int(value) > limit:
+            raise too_large
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise too_large
+                parts.append(part)
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError as error:
+        raise InvalidRequest("The body took too long to arrive.", code="slow_body") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _send(response: HttpResponseBase, scope: Scope, send: Send) -> None:
+    """Sends a response, and ends it whatever happens: a generator that is left half-way would keep its upstream."""
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+    try:
+        if isinstance(response, EventStream):
+            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            async for part in response.parts:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            body = b"" if scope["method"] == "HEAD" else response.content  # type: ignore[attr-defined]
+            length = str(len(response.content)).encode()  # type: ignore[attr-defined]
+            headers.append((b"content-length", length))
+            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+    finally:
+        if isinstance(response, EventStream):
+            await response.parts.aclose()  # type: ignore[attr-defined]
+        response.close()
+
+
+class Application:
+    """Sends each request to its handler, and starts and stops the process with the server."""
+
+    def __init__(self, serve: str) -> None:
+        if serve not in ("gateway", "console", "all"):
+            raise ValueError(f"SERVE is {serve!r}; it must be gateway, console or all.")
+        self.api = LeanHandler() if serve != "console" else None
+        self.console: ASGI3Application | None = ASGIHandler() if serve != "gateway" else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one connection of the server."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            path: str = scope["path"]
+            if self.api is not None and (self.console is None or path.startswith(API_PATHS)):
+                await self.api(scope, receive, send)
+            else:
+                assert self.console is not None
+                await self.console(scope, receive, send)  # type: ignore[arg-type]
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        here: process.Process | None = None
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    if self.api is not None:
+                        here = process.install()
+                        await here.start()
+                except Exception as error:
+                    logger.exception("the gateway could not start")
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                if here is not None:
+                    await here.stop()
+                    process.uninstall()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+application = Application(settings.SERVE)

@@ -1,0 +1,269 @@
+"""Applying a configuration file's catalog: tariffs with dated rates, providers, credentials, models, offers."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from accounts.sealing import CannotOpen
+from billing.models import Rate, Tariff, TariffVersion
+from gateway.configuration_rows import Difference, Wanted, shown, write
+from gateway.configuration_schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry, Rates
+from gateway.egress import Egress, ForbiddenAddress, parse_allow, parse_base_url
+from routing.models import AuthStyle, Credential, Model, Offer, Provider
+
+# A version this close to its date may already be on its way into the gateways' memory.
+AT_HAND = timedelta(minutes=1)
+
+
+def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime) -> None:
+    """Brings the catalog to what the file says. `now` is the database's."""
+    _apply_tariffs(sections["tariffs"], difference, now)
+    _apply_providers(sections["providers"], difference)
+    _apply_models(sections["models"], difference)
+
+
+def _apply_tariffs(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
+    found = {
+        tariff.slug: tariff for tariff in Tariff.objects.filter(slug__in=[entry.name for entry in entries])
+    }
+    tariffs = [
+        Wanted(
+            entry,
+            f"tariff {entry.name}",
+            row=found.get(entry.name) or Tariff(slug=entry.name),
+            fresh=entry.name not in found,
+            columns=entry.column_values(TARIFF),
+        )
+        for entry in entries
+    ]
+    write(tariffs, difference)
+    held: dict[int, dict[datetime, TariffVersion]] = {}
+    for version in TariffVersion.objects.filter(tariff__in=found.values()).prefetch_related("rates"):
+        held.setdefault(version.tariff_id, {})[version.effective_from] = version
+    fresh: list[tuple[Wanted[TariffVersion], Rates]] = []
+    for tariff in tariffs:
+        fresh += _apply_versions(tariff, held.get(tariff.row.pk, {}), difference, now + AT_HAND)
+    write([version for version, _ in fresh], difference)
+    Rate.objects.bulk_create(
+        [rate for version, rates in fresh for rate in _rate_rows(version.row, rates)], batch_size=1000
+    )
+
+
+def _apply_versions(
+    tariff: Wanted[Tariff], held: Mapping[datetime, TariffVersion], difference: Difference, soon: datetime
+) -> list[tuple[Wanted[TariffVersion], Rates]]:
+    """Changes the versions that are still to come; gives those to be made. What was ever in force stays."""
+    fresh: list[tuple[Wanted[TariffVersion], Rates]] = []
+    for entry in tariff.entry.inner["versions"]:
+        start: datetime = entry.values["effective_from"]
+        rates: Rates = entry.values.get("rates", {})
+        if not rates:
+            raise entry.wrong("rates", "a version without rates prices nothing")
+        label = f"tariff version {tariff.entry.name} from {shown(start)}"
+        version = held.get(start)
+        if version is None:
+            if start <= soon and any(moment <= soon for moment in held):
+                raise entry.wrong(
+                    "effective_from",
+                    "the tariff is in force and its past is not rewritten: a new version starts later than now",
+                )
+            row = TariffVersion(tariff=tariff.row, effective_from=start, note=entry.values.get("note", ""))
+            fresh.append((Wanted(entry, label, row, True, {}, rates_shown(rates)), rates))
+            continue
+        texts = _version_differences(version, entry, rates)
+        if not texts:
+            continue
+        if start <= soon:
+            raise entry.at.wrong(
+                f"this version is in force and is never changed ({', '.join(texts)}): "
+                "add a version with a new effective_from"
+            )
+        version.note = entry.values.get("note", version.note)
+        version.save(update_fields=["note"])
+        version.rates.all().delete()
+        Rate.objects.bulk_create(_rate_rows(version, rates))
+        difference.changed(label, texts)
+    return fresh
+
+
+def _version_differences(version: TariffVersion, entry: Entry, rates: Rates) -> list[str]:
+    before: Rates = {rate.item: (rate.cost, rate.charge) for rate in version.rates.all()}
+    texts = []
+    note = entry.values.get("note", version.note)
+    if note != version.note:
+        texts.append(f"note {shown(version.note)} -> {shown(note)}")
+    for item in {**before, **rates}:
+        if before.get(item) != rates.get(item):
+            texts.append(f"{item} {_pair_shown(before.get(item))} -> {_pair_shown(rates.get(item))}")
+    return texts
+
+
+def rates_shown(rates: Rates) -> str:
+    """Rates in one line, in dollars per million tokens: what is charged, and the cost where it is another."""
+    return ", ".join(f"{item} {_pair_shown(pair)}" for item, pair in rates.items())
+
+
+def _pair_shown(pair: tuple[Any, Any] | None) -> str:
+    if pair is None:
+        return "none"
+    cost, charge = ("unknown" if price is None else shown(price) for price in pair)
+    return charge if cost == charge else f"{charge} (cost {cost})"
+
+
+def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
+    return [
+        Rate(version=version, item=item, cost=cost, charge=charge) for item, (cost, charge) in rates.items()
+    ]
+
+
+def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
+    found = {row.slug: row for row in Provider.objects.filter(slug__in=[entry.name for entry in entries])}
+    addresses = {row.slug: row.base_url for row in found.values()}
+    sealed_before = list(
+        Credential.objects.filter(provider__in=found.values()).exclude(sealed="").select_related("provider")
+    )
+    providers = [
+        Wanted(
+            entry,
+            f"provider {entry.name}",
+            row=found.get(entry.name) or Provider(slug=entry.name),
+            fresh=entry.name not in found,
+            columns=entry.column_values(PROVIDER),
+            detail=entry.values.get("base_url", ""),
+        )
+        for entry in entries
+    ]
+    write(providers, difference)
+    egress = Egress(parse_allow(settings.EGRESS_ALLOW))
+    for provider in providers:
+        if addresses.get(provider.entry.name) != provider.row.base_url:
+            try:
+                egress.check_url(parse_base_url(provider.row.base_url))
+            except ForbiddenAddress as error:
+                difference.notes.append(
+                    f"{provider.label}: {provider.row.base_url} will not be dialled: {error}"
+                )
+    given = {
+        (provider.entry.name, credential.name)
+        for provider in providers
+        for credential in provider.entry.inner["credentials"]
+        if "secret" in credential.values
+    }
+    for credential in sealed_before:
+        slug = credential.provider.slug
+        if addresses[slug] != found[slug].base_url and (slug, credential.name) not in given:
+            difference.changed(f"credential {credential}", ["secret removed, since the address changed"])
+    _apply_credentials(providers, difference)
+
+
+def _apply_credentials(providers: Sequence[Wanted[Provider]], difference: Difference) -> None:
+    rows = [provider.row for provider in providers]
+    found = {(row.provider_id, row.name): row for row in Credential.objects.filter(provider__in=rows)}
+    wanted = []
+    for provider in providers:
+        for entry in provider.entry.inner["credentials"]:
+            row = found.get((provider.row.pk, entry.name))
+            wanted.append(
+                _with_secret(
+                    Wanted(
+                        entry,
+                        f"credential {provider.entry.name}/{entry.name}",
+                        row=row or Credential(provider=provider.row, name=entry.name),
+                        fresh=row is None,
+                        columns=entry.column_values(CREDENTIAL),
+                    ),
+                    provider.row,
+                )
+            )
+    write(wanted, difference)
+    silent = [provider for provider in providers if provider.row.auth_style == AuthStyle.NONE]
+    for row in Credential.objects.filter(provider__in=[p.row for p in silent], active=True).exclude(
+        sealed=""
+    ):
+        owner = next(provider for provider in silent if provider.row.pk == row.provider_id)
+        raise owner.entry.wrong("auth_style", f"none sends no secret, but credential {row.name} has one")
+
+
+def _with_secret(wanted: Wanted[Credential], provider: Provider) -> Wanted[Credential]:
+    """Seals the file's secret unless it is the one that is sealed already."""
+    given = wanted.entry.values.get("secret")
+    credential = wanted.row
+    credential.provider = provider
+    if given is None or _opened(credential) == given:
+        return wanted
+    before = credential.sealed
+    try:
+        credential.put(given)
+    except ValidationError as error:
+        raise wanted.entry.wrong("secret", error.messages[0]) from None
+    wanted.detail = f"secret {credential.hint}"
+    wanted.set_fields = ("sealed", "hint")
+    wanted.set_text = (f"secret {'replaced' if before else 'set'}",)
+    return wanted
+
+
+def _opened(credential: Credential) -> str | None:
+    try:
+        return credential.secret() if credential.sealed else None
+    except CannotOpen:
+        return None
+
+
+def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
+    found = {row.slug: row for row in Model.objects.filter(slug__in=[entry.name for entry in entries])}
+    models = [
+        Wanted(
+            entry,
+            f"model {entry.name}",
+            row=found.get(entry.name) or Model(slug=entry.name),
+            fresh=entry.name not in found,
+            columns=entry.column_values(MODEL),
+        )
+        for entry in entries
+    ]
+    write(models, difference)
+    providers = {row.slug: row for row in Provider.objects.all()}
+    tariffs = {row.slug: row for row in Tariff.objects.all()}
+    held = {
+        (row.model_id, row.provider_id, row.upstream_model): row
+        for row in Offer.objects.filter(model__in=found.values()).select_related("tariff")
+    }
+    write(
+        [
+            _offer(model, entry, held, providers, tariffs)
+            for model in models
+            for entry in model.entry.inner["offers"]
+        ],
+        difference,
+    )
+
+
+def _offer(
+    model: Wanted[Model],
+    entry: Entry,
+    held: Mapping[tuple[int, int, str], Offer],
+    providers: Mapping[str, Provider],
+    tariffs: Mapping[str, Tariff],
+) -> Wanted[Offer]:
+    slug, upstream_model = entry.values["provider"], entry.values["upstream_model"]
+    if slug not in providers:
+        raise entry.wrong("provider", f"there is no provider {slug!r} in the file or the database")
+    columns = entry.column_values(OFFER)
+    if "tariff" in entry.values:
+        tariff = entry.values["tariff"]
+        if tariff is not None and tariff not in tariffs:
+            raise entry.wrong("tariff", f"there is no tariff {tariff!r} in the file or the database")
+        columns["tariff"] = None if tariff is None else tariffs[tariff]
+    provider = providers[slug]
+    row = held.get((model.row.pk, provider.pk, upstream_model))
+    return Wanted(
+        entry,
+        f"offer {model.entry.name} at {slug} as {upstream_model}",
+        row=row or Offer(model=model.row, provider=provider, upstream_model=upstream_model),
+        fresh=row is None,
+        columns=columns,
+        detail=f"tariff {entry.values.get('tariff') or 'none'}",
+    )

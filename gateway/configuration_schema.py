@@ -1,0 +1,235 @@
+"""What a configuration file may hold: the nouns, their fields, and which values each field takes.
+
+A noun's `columns` are columns of its table; `special` fields need more: a secret, the name of another row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from accounts.models import Scope
+from billing.models import Item, Measure, Period
+from gateway.configuration_file import (
+    At,
+    ConfigurationError,
+    Reader,
+    boolean,
+    choice,
+    day,
+    decimal,
+    listed,
+    moment,
+    optional,
+    seconds,
+    secret,
+    text,
+    whole,
+)
+from gateway.egress import BadUrl, parse_base_url
+from routing.models import AuthStyle, CapField, Modality, Protocol
+
+dollars = decimal(digits=12, places=12)
+dollars_per_million = decimal(digits=12, places=6)
+
+Rates = dict[str, tuple[Decimal | None, Decimal | None]]  # by item: cost and charge, None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """A kind of thing a file may hold.
+
+    Its entries are a mapping by name; or, when `identity` names fields, a list of mappings told apart by them.
+    """
+
+    columns: Mapping[str, Reader]
+    special: Mapping[str, Reader] = field(default_factory=dict)
+    inner: Mapping[str, "Noun"] = field(default_factory=dict)
+    identity: Sequence[str] = ()
+    names: Sequence[str] = ()  # the names an entry may have; empty: any
+    removable: bool = False  # null in place of an entry removes it
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in the file: only the fields it has. `at` is where it lies, `places` where its fields lie."""
+
+    at: At
+    name: str
+    values: Mapping[str, Any]
+    places: Mapping[str, At]
+    inner: Mapping[str, "Sequence[Entry]"]
+    removed: bool = False
+
+    def column_values(self, noun: Noun) -> dict[str, Any]:
+        """The fields that are columns."""
+        return {name: value for name, value in self.values.items() if name in noun.columns}
+
+    def wrong(self, name: str, message: str) -> ConfigurationError:
+        """The error that the field `name` is wrong, at the entry when the file does not have the field."""
+        place = self.places.get(name)
+        return place.wrong(message) if place else self.at.wrong(f"{name}: {message}")
+
+
+def base_url(at: At) -> str:
+    """A base URL in the one grammar that is dialled."""
+    value = text(at)
+    try:
+        parse_base_url(value)
+    except BadUrl as error:
+        raise at.wrong(str(error)) from None
+    return value
+
+
+def limits(at: At) -> dict[str, int | None]:
+    """Limits by measure; null removes one."""
+    return {name: optional(whole)(value) for name, value in at.fields(Measure.values).items()}
+
+
+def rates(at: At) -> Rates:
+    """All rates of a version by item: one number for both, or `{cost: ..., charge: ...}`; null is unknown."""
+    return {item: _rate(value) for item, value in at.fields(Item.values).items()}
+
+
+def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
+    read = optional(dollars_per_million)
+    # A mapping is the two prices, unless its keys make it a reference.
+    if at.is_mapping() and not {"env", "file"} & at.entries().keys():
+        given = at.fields(("cost", "charge"))
+        if len(given) != 2:
+            raise at.wrong("expected one number, or both cost and charge (null: unknown)")
+        return read(given["cost"]), read(given["charge"])
+    both = read(at)
+    return both, both
+
+
+BUDGET = Noun(columns={"amount": dollars, "hard": boolean}, names=Period.values, removable=True)
+BOUNDS: Mapping[str, Reader] = {"limits": limits}
+
+KEY = Noun(
+    columns={
+        "scopes": listed(choice(Scope.values)),
+        "allowed_endpoints": listed(text),
+        "allowed_models": listed(text),
+        "allowed_ips": listed(text),
+        "max_request_price": optional(dollars),
+        "min_output_cap": whole,
+        "valid_from": optional(moment),
+        "expires_at": optional(moment),
+    },
+    special={"secret": secret, "owner": optional(text), "revoked": boolean, **BOUNDS},
+    inner={"budgets": BUDGET},
+)
+PROJECT = Noun(
+    columns={"name": text, "active": boolean, "default_output_cap": optional(whole)},
+    special=BOUNDS,
+    inner={"budgets": BUDGET, "keys": KEY},
+)
+ORGANIZATION = Noun(
+    columns={"name": text, "active": boolean},
+    special=BOUNDS,
+    inner={"budgets": BUDGET, "projects": PROJECT},
+)
+CREDENTIAL = Noun(columns={"active": boolean}, special={"secret": secret})
+PROVIDER = Noun(
+    columns={
+        "name": text,
+        "protocol": choice(Protocol.values),
+        "base_url": base_url,
+        "auth_style": choice(AuthStyle.values),
+        "active": boolean,
+        "stream_usage": boolean,
+        "cap_field": choice(CapField.values),
+        "connect_timeout": seconds,
+        "first_byte_timeout": seconds,
+        "idle_timeout": seconds,
+        "total_timeout": seconds,
+    },
+    inner={"credentials": CREDENTIAL},
+)
+VERSION = Noun(
+    columns={"effective_from": moment, "note": text}, special={"rates": rates}, identity=("effective_from",)
+)
+TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})
+OFFER = Noun(
+    columns={
+        "upstream_model": text,
+        "priority": whole,
+        "weight": whole,
+        "context_length": optional(whole),
+        "max_output": optional(whole),
+        "active": boolean,
+    },
+    special={"provider": text, "tariff": optional(text)},
+    identity=("provider", "upstream_model"),
+)
+MODEL = Noun(
+    columns={
+        "name": text,
+        "aliases": listed(text),
+        "input_modalities": listed(choice(Modality.values)),
+        "output_modalities": listed(choice(Modality.values)),
+        "context_length": whole,
+        "max_output": whole,
+        "supported_parameters": listed(text),
+        "capabilities": listed(text),
+        "published_on": optional(day),
+        "image_token_bound": whole,
+        "audio_token_bound": whole,
+        "file_token_bound": whole,
+        "active": boolean,
+    },
+    inner={"offers": OFFER},
+)
+SECTIONS: Mapping[str, Noun] = {
+    "organizations": ORGANIZATION,
+    "providers": PROVIDER,
+    "tariffs": TARIFF,
+    "models": MODEL,
+}
+
+
+def read(top: At) -> dict[str, Sequence[Entry]]:
+    """Every section's entries; a section the file lacks is empty. Raises `ConfigurationError`."""
+    found = top.fields(SECTIONS)
+    return {
+        section: _entries(found[section], noun) if section in found else ()
+        for section, noun in SECTIONS.items()
+    }
+
+
+def _entries(at: At, noun: Noun) -> Sequence[Entry]:
+    if noun.identity:
+        return _told_apart([_entry(item, "", noun) for item in at.items()], noun)
+    found = at.fields(noun.names) if noun.names else at.entries()
+    return [_entry(value, name, noun) for name, value in found.items()]
+
+
+def _told_apart(entries: Sequence[Entry], noun: Noun) -> Sequence[Entry]:
+    seen = set()
+    for entry in entries:
+        for name in noun.identity:
+            if name not in entry.values:
+                raise entry.at.wrong(f"{name} is missing")
+        identity = tuple(entry.values[name] for name in noun.identity)
+        if identity in seen:
+            raise entry.at.wrong(f"the same {' and '.join(noun.identity)} stand here a second time")
+        seen.add(identity)
+    return entries
+
+
+def _entry(at: At, name: str, noun: Noun) -> Entry:
+    if noun.removable and at.is_null():
+        return Entry(at, name, {}, {}, {}, removed=True)
+    readers = {**noun.columns, **noun.special}
+    places = at.fields((*readers, *noun.inner))
+    return Entry(
+        at,
+        name,
+        values={field: readers[field](place) for field, place in places.items() if field in readers},
+        places=places,
+        inner={
+            section: _entries(places[section], kind) if section in places else ()
+            for section, kind in noun.inner.items()
+        },
+    )

@@ -1,0 +1,114 @@
+"""What one gateway process keeps between requests, made when it starts and given back when it stops."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import UUID
+
+from django.conf import settings
+
+from accounts.callers import Caller
+from billing.backbone import Backbone
+from gateway import telemetry
+from gateway.egress import Egress, parse_allow
+from gateway.snapshot import Snapshots
+from gateway.upstream import Upstream
+
+
+class OpenCall(Protocol):
+    """A call in progress that can be cut off."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    def cut(self) -> None: ...
+
+
+class OpenCalls:
+    """The calls in progress, by key, so that a revoked key's are cut and not only its next ones refused."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[UUID, set[OpenCall]] = {}
+
+    def add(self, call: OpenCall) -> None:
+        """Registers a call until `remove`."""
+        self._by_key.setdefault(call.caller.key, set()).add(call)
+        telemetry.open_calls.inc()
+
+    def remove(self, call: OpenCall) -> None:
+        """Forgets a call."""
+        calls = self._by_key.get(call.caller.key)
+        if calls and call in calls:
+            calls.remove(call)
+            telemetry.open_calls.dec()
+            if not calls:
+                del self._by_key[call.caller.key]
+
+    def cut(self, keys: Iterable[UUID]) -> None:
+        """Cuts every call of `keys`."""
+        for key in keys:
+            for call in list(self._by_key.get(key, ())):
+                call.cut()
+
+    def cut_expired(self) -> None:
+        """Cuts the calls of keys that have expired since their calls began."""
+        now = datetime.now(UTC)
+        self.cut(
+            [
+                key
+                for key, calls in self._by_key.items()
+                if any(not call.caller.is_alive(now) for call in calls)
+            ]
+        )
+
+
+class Process:
+    """One a process, living in its event loop from the server's start to its end."""
+
+    def __init__(self) -> None:
+        self.open_calls = OpenCalls()
+        self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
+        self.snapshots = Snapshots(settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut)
+        self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
+        await self.backbone.start()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self.snapshots.keep()), loop.create_task(self._watch_expiry())]
+
+    async def _watch_expiry(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            self.open_calls.cut_expired()
+
+    async def stop(self) -> None:
+        """Ends everything, settlements last."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.backbone.stop()
+        await self.upstream.close()
+
+
+_current: list[Process] = []
+
+
+def current() -> Process:
+    """The running process. Raises RuntimeError outside a server."""
+    if not _current:
+        raise RuntimeError("no gateway process runs here")
+    return _current[0]
+
+
+def install(make: Callable[[], Process] = Process) -> Process:
+    """Makes the process's one `Process`; `uninstall` forgets it."""
+    _current[:] = [make()]
+    return _current[0]
+
+
+def uninstall() -> None:
+    """Forgets the process."""
+    _current.clear()

@@ -1,0 +1,217 @@
+"""What happens to a request, in order. This is the only file that knows it.
+
+    who calls         `authentication`, before the body is read
+    what is asked     the client's protocol: `parse`
+    which offers      `routing.plan`, over the snapshot taken once
+    hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
+    dial              the first offer; the next one while nothing meaningful has been relayed
+    relay             every chunk as it comes, but for the last part
+    settle            usage, ledger, counters, durable
+    the last part     finish reason, usage and [DONE], or the whole JSON body
+
+Streamed or not, it is one path: a generator of the bytes that go to the client. What it raises before its first part
+becomes an HTTP error; afterwards a failure is an error event, without [DONE].
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import lru_cache
+from uuid import UUID
+
+from accounts.callers import Caller
+from gateway import signing, sse
+from gateway.egress import parse_base_url
+from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
+from gateway.generation import Call, Generation
+from gateway.process import Process
+from gateway.protocols.openai_chat import (
+    AnswerReader,
+    ChatRequest,
+    error_event,
+    fault_from_response,
+    upstream_body,
+)
+from gateway.snapshot import Snapshot
+from gateway.upstream import Dial, Reply
+from routing.plan import Candidate, Wanted, plan
+
+KEEP_ALIVE_SECONDS = 10.0
+KEEP_ALIVE = sse.comment("keep-alive")
+MOST_ATTEMPTS = 3
+MOST_ERROR_BYTES = 64 * 1024
+# An answer may be longer in bytes than its cap in tokens, but not without bound.
+BYTES_A_TOKEN = 64
+
+
+def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID) -> Call:
+    """Finds where a request may go. Raises `NotFound`, `Forbidden` or `UpstreamFault` when that is nowhere."""
+    model = snapshot.catalog.by_name.get(asked.model)
+    if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
+        # One answer for both: a key does not learn what others may use.
+        raise NotFound(
+            f"The model '{asked.model}' does not exist, or this key may not use it. GET /v1/models lists those it may.",
+            code="model_not_found",
+            param="model",
+        )
+    input_tokens = (
+        asked.text_bytes
+        + asked.images * model.image_token_bound
+        + asked.audios * model.audio_token_bound
+        + asked.files * model.file_token_bound
+    )
+    cap = asked.output_cap if asked.output_cap is not None else caller.default_output_cap
+    candidates = plan(model, Wanted(input_tokens, cap, asked.n, caller.max_request_price, datetime.now(UTC)))
+    offers = [candidate for candidate in candidates if candidate.taken][:MOST_ATTEMPTS]
+    if not offers:
+        if caller.max_request_price is not None and candidates:
+            raise Forbidden(
+                "At its worst this request costs more than the key's highest price a request. "
+                "Ask for fewer output tokens, or raise it.",
+                code="request_too_expensive",
+            )
+        raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
+    return Call(id, caller, asked, model, offers, input_tokens)
+
+
+async def relay(process: Process, call: Call) -> AsyncIterator[bytes]:
+    """Answers a call: parts of the stream, or the whole body as the only part."""
+    async with Generation(process, call) as generation:
+        try:
+            async with aclosing(_attempts(process, generation)) as parts:
+                async for part in parts:
+                    generation.begun = True
+                    yield part
+            await generation.complete()
+        except GatewayError as error:
+            await generation.fail(error)
+            if not generation.begun:
+                raise
+            yield error_event(error)
+            return
+        except asyncio.CancelledError:
+            error_of_cut = generation.was_cut()
+            if error_of_cut is None:
+                raise
+            await generation.fail(error_of_cut)
+            if not generation.begun:
+                raise error_of_cut from None
+            yield error_event(error_of_cut)
+            return
+        assert generation.reader is not None
+        yield generation.reader.final()
+
+
+async def _attempts(process: Process, generation: Generation) -> AsyncIterator[bytes]:
+    """Dials the plan's offers in order until one answers; never another once something meaningful was relayed."""
+    offers = generation.call.offers
+    for place, candidate in enumerate(offers):
+        try:
+            async with aclosing(_attempt(process, generation, candidate)) as parts:
+                async for part in parts:
+                    yield part
+            return
+        except UpstreamFault as fault:
+            generation.attempt_failed(fault)
+            last = place + 1 == len(offers)
+            if last or generation.relayed or not fault.retryable or not await generation.try_again(offers[place + 1]):
+                raise
+
+
+async def _attempt(process: Process, generation: Generation, candidate: Candidate) -> AsyncIterator[bytes]:
+    """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
+    call, provider = generation.call, candidate.offer.provider
+    streaming = call.asked.stream
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    cut_off, due = started + provider.total_timeout, started + provider.first_byte_timeout
+    beat = started + KEEP_ALIVE_SECONDS
+    dialling = asyncio.get_running_loop().create_task(process.upstream.dial(_dial(generation, candidate)))
+    reply: Reply | None = None
+    try:
+        while not dialling.done():
+            await asyncio.wait({dialling}, timeout=(min(beat, due) if streaming else due) - clock())
+            if not dialling.done():
+                if clock() >= due:
+                    raise UpstreamFault(Fault.TIMEOUT, "no first byte in time")
+                yield KEEP_ALIVE
+                beat = clock() + KEEP_ALIVE_SECONDS
+        reply = dialling.result()
+        if not 200 <= reply.status < 300:
+            async with asyncio.timeout_at(due):
+                raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
+        reader = generation.reader = AnswerReader(
+            call.asked, id=call.id.hex, created=int(time.time()), model=call.model.slug
+        )
+        most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + 65_536
+        waiting: list[bytes] = []  # nothing goes out before something meaningful is there
+        while not reader.complete:
+            try:
+                async with asyncio.timeout_at(min(beat, due, cut_off) if streaming else min(due, cut_off)):
+                    data = await reply.read()
+            except TimeoutError:
+                if clock() >= min(due, cut_off):
+                    raise UpstreamFault(Fault.TIMEOUT, "no further byte in time") from None
+                yield KEEP_ALIVE
+                beat = clock() + KEEP_ALIVE_SECONDS
+                continue
+            if not data:
+                reader.end()
+                break
+            now = clock()
+            due = now + provider.idle_timeout
+            waiting += reader.feed(data)
+            if reader.meaningful:
+                generation.first_event()
+                if streaming and waiting:
+                    generation.relayed = True
+                    yield b"".join(waiting)
+                    waiting.clear()
+                    beat = clock() + KEEP_ALIVE_SECONDS
+            if reader.fault:  # it waited for the frames before it
+                raise reader.fault
+            if reader.relayed_bytes > most_bytes:
+                raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
+            if now >= cut_off:
+                raise UpstreamFault(Fault.TIMEOUT, "the answer took too long")
+        if streaming and waiting:
+            generation.relayed = True
+            yield b"".join(waiting)
+        await reply.release()
+    except TimeoutError as error:
+        raise UpstreamFault(Fault.TIMEOUT, "no answer in time") from error
+    finally:
+        if not dialling.done():
+            dialling.cancel()
+        elif reply is None and not dialling.cancelled() and dialling.exception() is None:
+            reply = dialling.result()
+        if reply is not None:
+            reply.abort()  # does nothing once it is released
+
+
+def _dial(generation: Generation, candidate: Candidate) -> Dial:
+    offer, provider = candidate.offer, candidate.offer.provider
+    asked = generation.call.asked
+    body = upstream_body(
+        asked,
+        model=offer.upstream_model,
+        output_cap=generation.output_cap(candidate),
+        cap_field=provider.cap_field,
+        ask_usage=provider.stream_usage,
+    )
+    headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream" if asked.stream else "application/json")]
+    headers += signing.headers(provider.auth_style, offer.secret or "")
+    return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
+
+
+async def _error_body(reply: Reply) -> bytes:
+    """The body of an error answer; an unreadable or endless one is as good as none."""
+    try:
+        return await reply.read_all(MOST_ERROR_BYTES)
+    except UpstreamFault:
+        return b""
+
+
+_base_url = lru_cache(maxsize=1024)(parse_base_url)

@@ -1,0 +1,185 @@
+"""What every request reads instead of the database: living keys and the catalog, immutable, swapped whole.
+
+Triggers note each changed row; a NOTIFY hurries the refresh, a poll twice a second is the truth. Changes are read by
+transaction id from the oldest transaction that was still open at the last read, since a later note can be committed
+before an earlier one; a note read twice is applied once. A process that could not read for half an hour, when notes
+may have been pruned, loads everything anew.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from accounts import callers
+from accounts.callers import Caller
+from billing.batches import Connections, GroupCommit
+from routing import catalog
+from routing.catalog import Catalog
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+STALE_SECONDS = 1800
+MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
+PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accounts_user")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of the configuration. `version` grows with each swap in this process."""
+
+    version: int
+    keys: Mapping[bytes, Caller]  # by digest
+    catalog: Catalog
+
+
+class TooManyLookups(Exception):
+    """More unknown keys arrive than are worth asking the database for."""
+
+
+class Snapshots:
+    """Keeps the current snapshot. `changed` is called after each swap with the keys that are gone from it."""
+
+    def __init__(self, url: str, connections: Connections, changed: Callable[[set[UUID]], None]) -> None:
+        self._url = url
+        self._connections = connections
+        self._changed = changed
+        self._lookups: GroupCommit[list[bytes], Caller | None] = GroupCommit(self._find)
+        self._looking = 0
+        self.current = Snapshot(0, {}, Catalog({}))
+        self.read_at = 0.0  # time.monotonic() of the last successful read
+        self._from_xid = 0
+        self._applied: set[int] = set()
+
+    async def keep(self) -> None:
+        """Loads, then follows the changes until cancelled; a database that is away is tried again."""
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._url, autocommit=True, connect_timeout=2
+                ) as connection:
+                    await connection.execute("listen meterline_change")
+                    if not self.read_at or time.monotonic() - self.read_at > STALE_SECONDS:
+                        await self._load(connection)
+                    while True:
+                        await self._follow(connection)
+                        async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
+                            pass
+            except (psycopg.Error, OSError, TimeoutError) as error:
+                logger.warning("the snapshot was not refreshed: %s", error)
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def find(self, digests: list[bytes]) -> Caller | None:
+        """Asks the database for a living key that the snapshot lacks: one made a moment ago works at once.
+
+        Refused keys are never in the snapshot, so an unknown, a revoked and an expired key all take this path. Raises
+        `TooManyLookups` or `DatabaseAway`.
+        """
+        if self._looking >= MOST_LOOKUPS:
+            raise TooManyLookups
+        self._looking += 1
+        try:
+            return await self._lookups.put(digests)
+        finally:
+            self._looking -= 1
+
+    async def _find(self, batch: list[list[bytes]]) -> list[Caller | None]:
+        wanted = [digest for digests in batch for digest in digests]
+        rows = await self._connections.call(callers.QUERY + "where k.digest = any(%s)", [wanted])
+        found = {caller.digest: caller for caller in map(callers.from_row, rows)}
+        return [next((found[digest] for digest in digests if digest in found), None) for digests in batch]
+
+    async def _load(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        # Read first, so that whatever commits while we load is followed afterwards.
+        xid = await _rows(connection, "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        keys = map(callers.from_row, await _rows(connection, callers.QUERY))
+        models = catalog.from_rows(await _rows(connection, catalog.QUERY))
+        self._from_xid, self._applied = xid[0][0], set()
+        self._swap({caller.digest: caller for caller in keys}, Catalog(models))
+
+    async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        rows = await _rows(
+            connection,
+            'select pg_snapshot_xmin(pg_current_snapshot())::text::bigint, c.id, c."table", c."row"'
+            " from (values (1)) one left join accounts_change c on c.xid >= %(xid)s",
+            {"xid": self._from_xid},
+        )
+        changes: dict[str, list[str]] = {}
+        seen = set()
+        for _, id, table, row in rows:
+            if id is None:
+                continue
+            seen.add(id)
+            if id not in self._applied:
+                changes.setdefault(table, []).append(row)
+        if changes:
+            await self._apply(connection, changes)
+        self._from_xid, self._applied = rows[0][0], seen
+        self.read_at = time.monotonic()
+
+    async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+        keys, models = self.current.keys, self.current.catalog
+        if any(table in changes for table in PEOPLE):
+            keys = await self._changed_keys(connection, changes)
+        if any(table in changes for table in catalog.TABLES):
+            params = {table: [int(row) for row in changes.get(table, ())] for table in catalog.TABLES if "cred" not in table}
+            touched = await _rows(
+                connection,
+                catalog.TOUCHED,
+                {**params, "routing_credential": [UUID(row) for row in changes.get("routing_credential", ())]},
+            )
+            ids = {id for (id,) in touched} | models.having(changes)
+            rows = await _rows(connection, catalog.QUERY + "and m.id = any(%(ids)s)", {"ids": list(ids)})
+            models = models.with_models(ids, catalog.from_rows(rows))
+        self._swap(keys, models)
+
+    async def _changed_keys(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> dict[bytes, Caller]:
+        ids, projects, organizations = (
+            {UUID(row) for row in changes.get(table, ())}
+            for table in ("accounts_apikey", "accounts_project", "accounts_organization")
+        )
+        owners = {int(row) for row in changes.get("accounts_user", ())}
+        rows = await _rows(
+            connection,
+            callers.QUERY + "where k.id = any(%(ids)s) or p.id = any(%(projects)s)"
+            " or o.id = any(%(organizations)s) or k.owner_id = any(%(owners)s)",
+            {
+                "ids": list(ids),
+                "projects": list(projects),
+                "organizations": list(organizations),
+                "owners": list(owners),
+            },
+        )
+        keys = {
+            digest: caller
+            for digest, caller in self.current.keys.items()
+            if caller.key not in ids
+            and caller.project not in projects
+            and caller.organization not in organizations
+            and caller.owner not in owners
+        }
+        keys.update((caller.digest, caller) for caller in map(callers.from_row, rows))
+        return keys
+
+    def _swap(self, keys: Mapping[bytes, Caller], models: Catalog) -> None:
+        before = self.current
+        self.current = Snapshot(before.version + 1, keys, models)
+        self.read_at = time.monotonic()
+        if keys is not before.keys:
+            self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
+
+
+async def _rows(
+    connection: psycopg.AsyncConnection[Any], query: str, params: Mapping[str, object] | None = None
+) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query, params)).fetchall()
+
+

@@ -1,0 +1,17 @@
+"""What the process counts for operators, in Prometheus' format. Labels never hold a tenant or anything a client wrote."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+answers = Counter("meterline_answers", "Answers of the API, by HTTP status.", ["status"])
+generations = Counter("meterline_generations", "Generations, by how they ended.", ["status"])
+faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
+tokens = Counter("meterline_tokens", "Tokens settled.", ["direction"])
+open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
+ttft = Histogram("meterline_first_token_seconds", "Until the first meaningful event.", ["provider"], buckets=SECONDS)
+suspect = Counter("meterline_usage_suspect", "Answers whose token counts were refused.", ["provider"])
+unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknown price.", ["model"])
+skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])
+spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
+snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
