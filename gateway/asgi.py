@@ -85,7 +85,9 @@ class LeanHandler(ASGIHandler):
             caller = None
             if view is not None and not view.public:
                 here = process.current()
-                caller = await authenticate(here.snapshots, scope["headers"], (scope.get("client") or ("",))[0])
+                caller = await authenticate(
+                    here.snapshots, scope["headers"], (scope.get("client") or ("",))[0]
+                )
             body = await _read_body(scope, receive, settings.MAX_BODY_BYTES)
         except GatewayError as error:
             response = error_response(error)
@@ -182,7 +184,7 @@ async def _send(response: HttpResponseBase, scope: Scope, send: Send) -> None:
     finally:
         if isinstance(response, EventStream):
             await response.parts.aclose()  # type: ignore[attr-defined]
-        response.close()
+        # Not `response.close()`: its signal makes Django look after database connections the API does not use.
 
 
 class Application:

@@ -17,7 +17,9 @@ from gateway.errors import Forbidden, Unauthenticated, Unavailable
 from gateway.snapshot import Snapshots, TooManyLookups
 
 BARE = (b"x-api-key", b"api-key", b"x-goog-api-key")
-REFUSED = "Incorrect API key provided. Keys are made in the console; send yours as 'Authorization: Bearer sk-ml-…'."
+REFUSED = (
+    "Incorrect API key provided. Keys are made in the console; send yours as 'Authorization: Bearer sk-ml-…'."
+)
 NO_KEY = "No API key provided. Send yours as 'Authorization: Bearer sk-ml-…'."
 IN_QUERY = ("key", "api_key", "api-key", "access_token")
 
@@ -52,7 +54,12 @@ def client_address(headers: Headers, peer: str) -> str:
     hops = settings.TRUSTED_PROXY_HOPS
     if not hops:
         return peer
-    seen = [part.strip() for name, value in headers if name == b"x-forwarded-for" for part in value.decode("latin-1").split(",")]
+    seen = [
+        part.strip()
+        for name, value in headers
+        if name == b"x-forwarded-for"
+        for part in value.decode("latin-1").split(",")
+    ]
     return seen[-hops] if len(seen) >= hops else peer
 
 

@@ -1,4 +1,4 @@
-"""Applying a configuration file's catalog: tariffs with dated rates, providers, credentials, models, offers."""
+"""Applying a configuration file's catalog: tariffs with rates, providers, credentials, models and offers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -68,7 +68,7 @@ def _apply_versions(
             if start <= soon and any(moment <= soon for moment in held):
                 raise entry.wrong(
                     "effective_from",
-                    "the tariff is in force and its past is not rewritten: a new version starts later than now",
+                    "the tariff is in force, and its past is not rewritten: set a later start than now",
                 )
             row = TariffVersion(tariff=tariff.row, effective_from=start, note=entry.values.get("note", ""))
             fresh.append((Wanted(entry, label, row, True, {}, rates_shown(rates)), rates))
@@ -199,7 +199,7 @@ def _with_secret(wanted: Wanted[Credential], provider: Provider) -> Wanted[Crede
         credential.put(given)
     except ValidationError as error:
         raise wanted.entry.wrong("secret", error.messages[0]) from None
-    wanted.detail = f"secret {credential.hint}"
+    wanted.detail = f"secret …{credential.hint.removeprefix('…')}"
     wanted.set_fields = ("sealed", "hint")
     wanted.set_text = (f"secret {'replaced' if before else 'set'}",)
     return wanted

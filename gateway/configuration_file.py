@@ -1,7 +1,7 @@
 """Reading a configuration file: YAML of which every value keeps its text, its line and its path.
 
-The parser's nodes are read, not the objects it would make of them: a price stays the decimal that was typed (no
-float is ever made), a key that stands twice is seen, no tag can construct anything, and an error can say where. Any
+The parser's nodes are read, not the objects it would make of them: a price stays the decimal that was typed
+(no float is ever made), a key that stands twice is seen, no tag constructs anything, an error says where. Any
 scalar may be given by reference, `{env: NAME}` or `{file: PATH}`; a secret may be given in no other way.
 """
 
@@ -138,7 +138,7 @@ class At:
             raise target.wrong(f"cannot read {name}: {getattr(error, 'strerror', 'not UTF-8')}") from None
 
     def unlike(self, expected: str, given: Scalar) -> ConfigurationError:
-        """The error that the value is not `expected`. What came by reference may be secret and is not shown."""
+        """The error that the value is not `expected`. What came by reference may be secret: not shown."""
         return self.wrong(
             f"expected {expected}, got {'another value' if given.tag is None else self.shown()}"
         )
@@ -193,7 +193,7 @@ def whole(at: At) -> int:
 
 
 def decimal(digits: int, places: int) -> Callable[[At], Decimal]:
-    """A reader of decimals >= 0 as they are written, `digits` before the point at most and `places` after it."""
+    """A reader of decimals >= 0, as written: at most `digits` before the point and `places` after it."""
     expected = f"a decimal, 0 or more, with at most {places} decimals (quotes or none, no exponent)"
 
     def read(at: At) -> Decimal:

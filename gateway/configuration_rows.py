@@ -42,7 +42,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Wanted(Generic[M]):
-    """A row as it is, and what the file wants of it. A fresh row, not yet saved, holds what tells it from others.
+    """A row as it is, and what the file wants of it. A fresh row, unsaved, holds what tells it from others.
 
     `set_fields` are fields the caller set itself, since no plain comparison would do; `set_text` says how.
     """
@@ -68,7 +68,7 @@ class Wanted(Generic[M]):
         return names, texts
 
     def validate_fields(self) -> None:
-        """Raises `ConfigurationError` for a value its column does not take. References are looked up already."""
+        """Raises `ConfigurationError` for a value its column does not take. References were looked up."""
         references = {column.name for column in self.row._meta.concrete_fields if column.is_relation}
         self._placing_errors(lambda: self.row.clean_fields(exclude=references))
 
@@ -93,8 +93,8 @@ class Wanted(Generic[M]):
 def write(wanted: Sequence[Wanted[M]], difference: Difference) -> None:
     """Creates the fresh rows and changes those that differ, all of one table, in the caller's transaction.
 
-    Every value goes through its column's validators first. What concerns several rows is checked after writing,
-    so that the file's own rows see each other; uniqueness is the database's.
+    Every value goes through its column's validators first. What concerns several rows is checked after
+    writing, so that the file's own rows see each other; uniqueness is the database's.
     """
     touched: list[Wanted[M]] = []
     fresh: list[Wanted[M]] = []

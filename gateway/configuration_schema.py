@@ -39,7 +39,7 @@ Rates = dict[str, tuple[Decimal | None, Decimal | None]]  # by item: cost and ch
 class Noun:
     """A kind of thing a file may hold.
 
-    Its entries are a mapping by name; or, when `identity` names fields, a list of mappings told apart by them.
+    Its entries are a mapping by name; or, when `identity` names fields, a list, told apart by these fields.
     """
 
     columns: Mapping[str, Reader]

@@ -1,4 +1,4 @@
-"""Applying a configuration file's tenants: organizations, projects, keys, and the budgets and limits of each."""
+"""Applying a configuration file's tenants: organizations, projects, keys, their budgets and limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,6 +89,7 @@ def _apply_keys(
     for row in ApiKey.objects.filter(project__in=[item.row for item in projects]).select_related("owner"):
         held.setdefault((row.project_id, row.name), []).append(row)
     keys = []
+    taken: set[bytes] = set()
     for project in projects:
         for entry in project.entry.inner["keys"]:
             label = f"key {_name(project)}/{entry.name}"
@@ -101,6 +102,9 @@ def _apply_keys(
                 else _new_key(entry, label, project.row, difference)
             )
             wanted.row.project = project.row
+            if bytes(wanted.row.digest) in taken:
+                raise entry.wrong("secret", "another key of the file has this secret")
+            taken.add(bytes(wanted.row.digest))
             if "owner" in entry.values:
                 wanted.columns["owner"] = _owner(entry)
             keys.append(wanted)
@@ -179,9 +183,8 @@ def _apply_budgets(bounds: Sequence[Bound], difference: Difference) -> None:
             if row is None and "amount" not in entry.values:
                 raise entry.wrong("amount", "is needed for a new budget")
             fresh = row or Budget(**_subject(bound), period=entry.name)
-            detail = (
-                f"${shown(entry.values.get('amount'))}{'' if entry.values.get('hard', True) else ', soft'}"
-            )
+            kind = "hard" if entry.values.get("hard", True) else "soft"
+            detail = f"${shown(entry.values.get('amount'))} {kind}"
             wanted.append(Wanted(entry, label, fresh, row is None, entry.column_values(BUDGET), detail))
     write(wanted, difference)
 

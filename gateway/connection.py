@@ -2,7 +2,8 @@
 
 Only `gateway/upstream.py` uses these. Parts of aiohttp that are not documented are touched here and in
 `Reply`, and nowhere else: `TCPConnector._factory`, `ResponseHandler`'s methods,
-`StreamReader._read_nowait`. The tests of the client fail when a new release moves them."""
+`StreamReader._read_nowait`. The tests of the client fail when a new release moves them.
+"""
 
 import asyncio
 import functools
@@ -140,7 +141,8 @@ def guarded_socket(egress: Egress, listed: bool, address: AddrInfoType) -> socke
 
 def verified_context() -> ssl.SSLContext:
     """TLS 1.2 or later; certificate and name verified against the system's authorities; HTTP/1.1 alone
-    offered."""
+    offered.
+    """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -98,7 +98,8 @@ class ForbiddenAddress(PermissionError):
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
     """A parsed base URL. `host` is lower case, IPv6 compressed and without brackets; `path` is "" or
-    "/a/b"."""
+    "/a/b".
+    """
 
     scheme: str
     host: str

@@ -102,7 +102,9 @@ class Generation:
             raise self._refusal(refused) from refused
         except DatabaseAway as error:
             raise Unavailable(
-                "Paid requests are not taken just now. Try again shortly.", code="billing_unavailable", retry_after=1
+                "Paid requests are not taken just now. Try again shortly.",
+                code="billing_unavailable",
+                retry_after=1,
             ) from error
         self._tries.append(self._try(attempt, 1, first, self._held.admitted_at))
         self._task = asyncio.current_task()
@@ -317,7 +319,10 @@ class Generation:
         return RateLimited(
             f"The {subject}'s limit of {limit} {words[refused.verdict]} is reached.",
             retry_after=refused.retry_after,
-            headers={f"x-ratelimit-limit-{refused.verdict}": limit, f"x-ratelimit-remaining-{refused.verdict}": "0"},
+            headers={
+                f"x-ratelimit-limit-{refused.verdict}": limit,
+                f"x-ratelimit-remaining-{refused.verdict}": "0",
+            },
         )
 
 

@@ -72,7 +72,9 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID) ->
                 "Ask for fewer output tokens, or raise it.",
                 code="request_too_expensive",
             )
-        raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
+        raise UpstreamFault(
+            Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available"
+        )
     return Call(id, caller, asked, model, offers, input_tokens)
 
 
@@ -116,7 +118,12 @@ async def _attempts(process: Process, generation: Generation) -> AsyncIterator[b
         except UpstreamFault as fault:
             generation.attempt_failed(fault)
             last = place + 1 == len(offers)
-            if last or generation.relayed or not fault.retryable or not await generation.try_again(offers[place + 1]):
+            if (
+                last
+                or generation.relayed
+                or not fault.retryable
+                or not await generation.try_again(offers[place + 1])
+            ):
                 raise
 
 
@@ -201,9 +208,14 @@ def _dial(generation: Generation, candidate: Candidate) -> Dial:
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
     )
-    headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream" if asked.stream else "application/json")]
+    headers = [
+        ("Content-Type", "application/json"),
+        ("Accept", "text/event-stream" if asked.stream else "application/json"),
+    ]
     headers += signing.headers(provider.auth_style, offer.secret or "")
-    return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
+    return Dial(
+        "POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout
+    )
 
 
 async def _error_body(reply: Reply) -> bytes:

@@ -47,14 +47,20 @@ class ApiView(APIView):
             response = error_response(error)
         except Exception:
             logger.exception("unexpected, request %s", self.request_id)
-            response = error_response(GatewayError("Something went wrong on our side. Tell us the x-request-id."))
+            response = error_response(
+                GatewayError("Something went wrong on our side. Tell us the x-request-id.")
+            )
         response["x-request-id"] = self.request_id
         telemetry.answers.labels(str(response.status_code)).inc()
         return response
 
     def _handler(self, request: HttpRequest) -> Any:
         method = (request.method or "").lower()
-        handler = getattr(self, "get" if method == "head" else method, None) if method in self.http_method_names else None
+        handler = (
+            getattr(self, "get" if method == "head" else method, None)
+            if method in self.http_method_names
+            else None
+        )
         if handler is None or method in ("options", "trace"):
             allowed = ", ".join(name.upper() for name in ("get", "post", "delete") if hasattr(self, name))
             raise MethodNotAllowed(f"This endpoint takes {allowed}.", headers={"Allow": allowed})

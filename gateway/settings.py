@@ -61,15 +61,20 @@ TRUSTED_PROXY_HOPS = env.int("TRUSTED_PROXY_HOPS", default=0)
 # --- Django ---------------------------------------------------------------------------------------------------------
 ROOT_URLCONF = "gateway.urls"
 ASGI_APPLICATION = "gateway.asgi.application"
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 AUTH_USER_MODEL = "accounts.User"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False
+DATETIME_FORMAT = "Y-m-d H:i:s"
+DATE_FORMAT = "Y-m-d"
 
 INSTALLED_APPS = [
     "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -94,6 +99,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "gateway.console.SecurityHeaders",
 ]
 
 TEMPLATES = [
@@ -153,7 +159,13 @@ UNFOLD = {
     "SITE_TITLE": "Meterline",
     "SITE_HEADER": "Meterline",
     "SITE_SYMBOL": "speed",
-    "SHOW_HISTORY": False,
+    "SITE_URL": None,
+    "SHOW_HISTORY": True,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.icon"}],
+    "STYLES": ["gateway.console.stylesheet"],
+    "GLOBAL_CALLBACK": "gateway.console.without_inline_colours",
+    "DASHBOARD_CALLBACK": "gateway.console.overview",
+    "SIDEBAR": {"navigation": "gateway.console.navigation"},
 }
 
 LOGGING = {

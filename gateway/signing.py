@@ -46,7 +46,8 @@ def headers(style: str, secret: str) -> list[tuple[str, str]]:
     """The headers that carry `secret` in this style: one, or for `none` no header, whatever the secret.
 
     Raises ValueError for a style that is not an `AuthStyle`, `UnusableSecret` for a secret that cannot
-    stand in a header."""
+    stand in a header.
+    """
     known = AuthStyle(style)
     if known is AuthStyle.NONE:
         return []

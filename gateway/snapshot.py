@@ -54,6 +54,8 @@ class Snapshots:
         self._looking = 0
         self.current = Snapshot(0, {}, Catalog({}))
         self.read_at = 0.0  # time.monotonic() of the last successful read
+        self.last_change = 0  # the highest `Change.id` that `current` holds
+        self._distrusted = True  # load everything
         self._from_xid = 0
         self._applied: set[int] = set()
 
@@ -65,14 +67,19 @@ class Snapshots:
                     self._url, autocommit=True, connect_timeout=2
                 ) as connection:
                     await connection.execute("listen meterline_change")
-                    if not self.read_at or time.monotonic() - self.read_at > STALE_SECONDS:
+                    if self._distrusted or time.monotonic() - self.read_at > STALE_SECONDS:
                         await self._load(connection)
                     while True:
                         await self._follow(connection)
                         async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                             pass
-            except (psycopg.Error, OSError, TimeoutError) as error:
+            except (psycopg.OperationalError, OSError, TimeoutError) as error:
                 logger.warning("the snapshot was not refreshed: %s", error)
+                await asyncio.sleep(POLL_SECONDS)
+            except Exception:
+                # A change that cannot be applied must not be met for ever: begin anew.
+                logger.exception("the snapshot was not refreshed")
+                self._distrusted = True
                 await asyncio.sleep(POLL_SECONDS)
 
     async def find(self, digests: list[bytes]) -> Caller | None:
@@ -100,7 +107,7 @@ class Snapshots:
         xid = await _rows(connection, "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         keys = map(callers.from_row, await _rows(connection, callers.QUERY))
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
-        self._from_xid, self._applied = xid[0][0], set()
+        self._from_xid, self._applied, self._distrusted = xid[0][0], set(), False
         self._swap({caller.digest: caller for caller in keys}, Catalog(models))
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -120,23 +127,18 @@ class Snapshots:
                 changes.setdefault(table, []).append(row)
         if changes:
             await self._apply(connection, changes)
+            self.last_change = max(self.last_change, *seen)
         self._from_xid, self._applied = rows[0][0], seen
         self.read_at = time.monotonic()
 
-    async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+    async def _apply(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> None:
         keys, models = self.current.keys, self.current.catalog
         if any(table in changes for table in PEOPLE):
             keys = await self._changed_keys(connection, changes)
         if any(table in changes for table in catalog.TABLES):
-            params = {table: [int(row) for row in changes.get(table, ())] for table in catalog.TABLES if "cred" not in table}
-            touched = await _rows(
-                connection,
-                catalog.TOUCHED,
-                {**params, "routing_credential": [UUID(row) for row in changes.get("routing_credential", ())]},
-            )
-            ids = {id for (id,) in touched} | models.having(changes)
-            rows = await _rows(connection, catalog.QUERY + "and m.id = any(%(ids)s)", {"ids": list(ids)})
-            models = models.with_models(ids, catalog.from_rows(rows))
+            models = await self._changed_models(connection, changes)
         self._swap(keys, models)
 
     async def _changed_keys(
@@ -169,6 +171,21 @@ class Snapshots:
         keys.update((caller.digest, caller) for caller in map(callers.from_row, rows))
         return keys
 
+    async def _changed_models(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> Catalog:
+        rows = {
+            table: [
+                UUID(row) if table == "routing_credential" else int(row) for row in changes.get(table, ())
+            ]
+            for table in catalog.TABLES
+        }
+        touched = await _rows(connection, catalog.TOUCHED, rows)
+        models = self.current.catalog
+        ids = {id for (id,) in touched} | models.having(changes)
+        found = await _rows(connection, catalog.QUERY + "and m.id = any(%(ids)s)", {"ids": list(ids)})
+        return models.with_models(ids, catalog.from_rows(found))
+
     def _swap(self, keys: Mapping[bytes, Caller], models: Catalog) -> None:
         before = self.current
         self.current = Snapshot(before.version + 1, keys, models)
@@ -181,5 +198,3 @@ async def _rows(
     connection: psycopg.AsyncConnection[Any], query: str, params: Mapping[str, object] | None = None
 ) -> list[tuple[Any, ...]]:
     return await (await connection.execute(query, params)).fetchall()
-
-

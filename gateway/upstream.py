@@ -13,7 +13,8 @@ request under uvloop (asyncio): httpx's interface over aiohttp's transport 124 (
 The seams for tests are the resolver and the TLS context; the rest is real sockets.
 
 Deadlines: the connect timeout is kept here, DNS and TLS included. First byte, idle and total are the
-caller's, with `asyncio.timeout` around `dial` and `read`; a cancelled dial closes its socket at once."""
+caller's, with `asyncio.timeout` around `dial` and `read`; a cancelled dial closes its socket at once.
+"""
 
 import asyncio
 import contextlib
@@ -89,7 +90,8 @@ class Reply:
 
     `headers` has lower-case names; a repeated header is joined with ", ". They are the upstream's: what of
     them a client sees is chosen elsewhere, and never content-encoding or content-length, for the body is
-    given decoded. Whoever holds a Reply reads it to the end, releases it or aborts it."""
+    given decoded. Whoever holds a Reply reads it to the end, releases it or aborts it.
+    """
 
     __slots__ = ("_body", "_coding", "_connection", "_inflater", "_parts", "_size", "headers", "status")
 
@@ -109,7 +111,8 @@ class Reply:
 
         May be cancelled while it waits and called again: no byte is lost. Raises `UpstreamFault`: TRUNCATED
         when the answer broke off (what had arrived is handed out first), INVALID_RESPONSE when it is not
-        HTTP or cannot be decoded. The connection is then closed."""
+        HTTP or cannot be decoded. The connection is then closed.
+        """
         if not self._coding:
             return await self._receive()
         try:
@@ -154,7 +157,8 @@ class Reply:
         """Give the connection back when the body is at its end, or within a moment of it; else close it.
 
         For a caller that has what it wanted (`[DONE]`) before the last chunk was in. What is left is thrown
-        away."""
+        away.
+        """
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 left = READ_BUFFER
@@ -206,7 +210,8 @@ class Upstream:
 
     Two pools that share nothing: one for endpoints on the operator's list, whose addresses may be private,
     and one for all others. A listed name's address therefore cannot reach another caller through the DNS
-    cache or a kept connection, and neither guard has to know on whose behalf it is asked."""
+    cache or a kept connection, and neither guard has to know on whose behalf it is asked.
+    """
 
     def __init__(
         self,
@@ -218,7 +223,8 @@ class Upstream:
     ) -> None:
         """`ssl_context` is for every https endpoint; by default `verified_context`.
         `idle_connection_seconds`: how long a connection is kept for reuse, less than the 5 s after which
-        common servers close theirs."""
+        common servers close theirs.
+        """
         self._egress = egress
         self._resolver = resolver or ThreadedResolver()
         context = ssl_context or verified_context()
@@ -238,7 +244,8 @@ class Upstream:
 
         A kept connection may be closed by the server just as the request goes out. When it was in use
         before and not a byte of an answer came, the request is sent once more on a new connection, as part
-        of the same dial; after a new connection never, for there the request may have been carried out."""
+        of the same dial; after a new connection never, for there the request may have been carried out.
+        """
         try:
             pool, peer = self._peer(call.base)
             head = _head(call)
@@ -266,7 +273,8 @@ class Upstream:
         await self._resolver.close()
 
     def _peer(self, base: BaseUrl) -> tuple[TCPConnector, ClientRequest]:
-        """The pool for this endpoint, and its name in aiohttp's terms. Raises `ForbiddenAddress`, `BadUrl`."""
+        """The pool for this endpoint, and its name in aiohttp's terms. Raises `ForbiddenAddress`,
+        `BadUrl`."""
         known = self._peers.get(base)
         if known is None:
             self._egress.check_url(base)
@@ -282,6 +290,8 @@ class Upstream:
     async def _connect(
         self, pool: TCPConnector, peer: ClientRequest, seconds: float, *, fresh: bool = False
     ) -> Connection:
+        if pool.closed:  # aiohttp notices only after it has connected.
+            raise UpstreamFault(Fault.UNREACHABLE, "the client is closed")
         try:
             while True:
                 connection = await pool.connect(peer, [], _connect_timeout(seconds))
@@ -296,7 +306,8 @@ class Upstream:
 
     async def _exchange(self, connection: Connection, call: Dial, head: bytes) -> Reply:
         """Send, and wait for the final headers. Whatever goes wrong, cancellation too, closes the
-        connection."""
+        connection.
+        """
         line = _line(connection)
         try:
             transport = line.transport
@@ -376,7 +387,8 @@ def _check(message: RawResponseMessage) -> None:
 
 def _fault(exc: BaseException, *, begun: bool = False, status: int | None = None) -> UpstreamFault:
     """aiohttp's exception as ours. `begun`: a byte of the answer had come. `status`: the answer's, if
-    known."""
+    known.
+    """
     cause = exc.os_error if isinstance(exc, ClientConnectorError) else exc
     if isinstance(cause, ForbiddenAddress):
         kind = Fault.FORBIDDEN_ADDRESS

@@ -86,7 +86,9 @@ class OneModel(ApiView):
         """One model, by its slug or an alias."""
         model = process.current().snapshots.current.catalog.by_name.get(name)
         if model is None or not _may_use(self, model):
-            raise NotFound(f"The model '{name}' does not exist, or this key may not use it.", code="model_not_found")
+            raise NotFound(
+                f"The model '{name}' does not exist, or this key may not use it.", code="model_not_found"
+            )
         return json_response(_model(model))
 
 
@@ -97,7 +99,11 @@ def _may_use(view: ApiView, model: Model) -> bool:
 
 def _model(model: Model) -> dict[str, Any]:
     published = model.published_on
-    created = int(datetime(published.year, published.month, published.day, tzinfo=UTC).timestamp()) if published else 0
+    created = (
+        int(datetime(published.year, published.month, published.day, tzinfo=UTC).timestamp())
+        if published
+        else 0
+    )
     return {
         "id": model.slug,
         "object": "model",
@@ -137,14 +143,17 @@ class Generations(ApiView):
         except ValueError as error:
             raise InvalidRequest("Give the id of a generation: ?id=…", param="id") from error
         try:
-            rows = await process.current().backbone.connections.call(self.QUERY, [id, self.caller.organization])
+            rows = await process.current().backbone.connections.call(
+                self.QUERY, [id, self.caller.organization]
+            )
         except DatabaseAway as error:
             raise Unavailable("Generations cannot be read just now.", retry_after=1) from error
         if not rows:
             raise NotFound("There is no such generation.", code="generation_not_found", param="id")
         found = rows[0][0]
         lines = [
-            {"item": line["item"], "quantity": line["quantity"], "rate": line["charge"]} for line in found["arithmetic"]
+            {"item": line["item"], "quantity": line["quantity"], "rate": line["charge"]}
+            for line in found["arithmetic"]
         ]
         return json_response({**found, "id": id.hex, "object": "generation", "arithmetic": lines})
 
@@ -165,7 +174,7 @@ class Readiness(ApiView):
     public = True
 
     async def get(self, request: Request) -> HttpResponse:
-        """200, or 503 naming what is missing. `snapshot` counts this process's configuration changes."""
+        """200, or 503 naming what is missing. `configuration` is the last change it follows."""
         here = process.current()
         snapshots, spool = here.snapshots, here.backbone.spool
         age = time.monotonic() - snapshots.read_at if snapshots.read_at else None
@@ -181,7 +190,7 @@ class Readiness(ApiView):
         state = {
             "status": "unready" if missing else "ready",
             "missing": missing,
-            "snapshot": snapshots.current.version,
+            "configuration": snapshots.last_change,
             "spooled": spool.lines,
         }
         return json_response(state, 503 if missing else 200)

@@ -39,7 +39,7 @@ select distinct m.id
   left join routing_offer o on o.model_id = m.id
  where m.id = any(%(routing_model)s) or o.id = any(%(routing_offer)s) or o.provider_id = any(%(routing_provider)s)
     or o.provider_id in (select c.provider_id from routing_credential c where c.id = any(%(routing_credential)s))
-    or o.tariff_id = any(%(billing_tariff)s || %(billing_tariffversion)s)
+    or o.tariff_id = any(%(billing_tariff)s) or o.tariff_id = any(%(billing_tariffversion)s)
     or o.tariff_id in (select v.tariff_id from billing_tariffversion v where v.id = any(%(billing_rate)s))
 """
 TABLES = (
@@ -140,7 +140,8 @@ class Catalog:
 
     def with_models(self, ids: Iterable[int], models: Mapping[int, Model]) -> "Catalog":
         """A catalog in which the models `ids` are as in `models`, or gone."""
-        return Catalog({**{id: model for id, model in self.by_id.items() if id not in set(ids)}, **models})
+        gone = set(ids)
+        return Catalog({**{id: model for id, model in self.by_id.items() if id not in gone}, **models})
 
     def having(self, changes: Mapping[str, Sequence[str]]) -> set[int]:
         """The models that held the changed rows, of which some may be deleted by now."""

@@ -3,11 +3,47 @@
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
+
+from tests.cast import Tenant, make_tenant
+from tests.product import Gateway, running
+from tests.simulated.process import SimulatedProvider
+from tests.simulated.process import start as start_simulated
 
 
 @pytest.fixture(scope="session", autouse=True)
-def database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """A migrated database, open to every test: the product's processes must see what a test commits."""
+def database(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A freshly migrated database, open to every test: the product's processes must see what a test commits."""
     with django_db_blocker.unblock():
+        name = connection.settings_dict["NAME"]
+        connection.creation.create_test_db(verbosity=0, autoclobber=True)
         yield
+        connection.close()
+        connection.creation.destroy_test_db(name, verbosity=0)
+
+
+@pytest.fixture(scope="session")
+def simulated() -> Iterator[SimulatedProvider]:
+    """The simulated provider, one for all tests; a test tells its requests apart by its own model's name."""
+    with start_simulated() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="session")
+def gateway(database: None, simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway process, one for all tests that do not hurt it; it may dial the simulated provider alone."""
+    with running(tmp_path_factory.mktemp("gateway"), EGRESS_ALLOW=simulated.url) as (process,):
+        yield process
+
+
+@pytest.fixture
+def alice() -> Tenant:
+    """Alice's organization, fresh."""
+    return make_tenant("alice")
+
+
+@pytest.fixture
+def charlie() -> Tenant:
+    """Charlie's organization, which must see nothing of Alice's."""
+    return make_tenant("charlie")

@@ -1,0 +1,161 @@
+"""What of the console mixes the apps: its sidebar, first page and colours, and the headers of its answers."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Min, Q, Sum
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.templatetags.static import static
+from django.urls import reverse_lazy
+from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
+
+from accounts.console import dollars, is_operator
+from billing.admin import LEASE_DEAD
+from billing.ids import first_id
+from billing.models import Hold, Lease, Status, Usage
+
+# The theme's script library turns attributes of its templates into functions, hence 'unsafe-eval'; there is no
+# inline script and no inline style.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-eval'",
+        "img-src 'self' data:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+
+MOST_LOOKED_AT = 50_000  # generations the first page sums up at most
+
+NAVIGATION = (
+    (
+        "Traffic",
+        (
+            ("Overview", "speed", "admin:index"),
+            ("Generations", "receipt_long", "admin:billing_usage_changelist"),
+            ("Open requests", "hourglass_top", "admin:billing_hold_changelist"),
+            ("Processes", "memory", "admin:billing_lease_changelist"),
+        ),
+    ),
+    (
+        "Tenants",
+        (
+            ("Organizations", "apartment", "admin:accounts_organization_changelist"),
+            ("Projects", "folder", "admin:accounts_project_changelist"),
+            ("Keys", "key", "admin:accounts_apikey_changelist"),
+            ("Memberships", "group", "admin:accounts_membership_changelist"),
+            ("People", "person", "admin:accounts_user_changelist"),
+        ),
+    ),
+    (
+        "Catalog",
+        (
+            ("Models", "deployed_code", "admin:routing_model_changelist"),
+            ("Offers", "sell", "admin:routing_offer_changelist"),
+            ("Providers", "dns", "admin:routing_provider_changelist"),
+        ),
+    ),
+    (
+        "Money",
+        (
+            ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
+            ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
+            ("Budgets", "savings", "admin:billing_budget_changelist"),
+            ("Limits", "speed_2x", "admin:billing_limit_changelist"),
+            ("Ledger", "account_balance", "admin:billing_ledgerentry_changelist"),
+        ),
+    ),
+)
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The sidebar, for operators."""
+    if not is_operator(request):
+        return []
+    return [
+        {
+            "title": title,
+            "items": [
+                {"title": name, "icon": icon, "link": reverse_lazy(view)} for name, icon, view in items
+            ],
+        }
+        for title, items in NAVIGATION
+    ]
+
+
+def stylesheet(request: HttpRequest) -> str:
+    """The address of the console's colours."""
+    return static("console/colours.css")
+
+
+def icon(request: HttpRequest) -> str:
+    """The address of the tab's icon."""
+    return static("console/icon.svg")
+
+
+def without_inline_colours(request: HttpRequest) -> dict[str, Any]:
+    """Context of every page: the theme would write its colours into the page, which the policy forbids."""
+    return {"colors": None}
+
+
+def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Context of the first page: today (UTC) in figures, for operators."""
+    return {**context, "figures": today() if is_operator(request) else None}
+
+
+def today() -> list[dict[str, Any]]:
+    """The figures of the day so far, of the newest generations when there are too many to look at all."""
+    now = timezone.now()
+    midnight = datetime.combine(now.date(), time(), UTC)
+    newest = Usage.objects.filter(pk__gte=first_id(midnight)).order_by("-pk")[:MOST_LOOKED_AT]
+    sums = newest.aggregate(
+        generations=Count("pk"),
+        charge=Sum("charge"),
+        unpriced=Count("pk", filter=Q(charge=None)),
+        failed=Count("pk", filter=Q(status__in=(Status.FAILED, Status.ABANDONED))),
+        oldest=Min("pk"),
+    )
+    since = "since midnight, UTC"
+    if sums["generations"] == MOST_LOOKED_AT:
+        since = f"since {moment_of(sums['oldest']):%H:%M:%S}, UTC"
+    unpriced = f"; {sums['unpriced']:,} of unknown price" if sums["unpriced"] else ""
+    alive = Lease.objects.filter(heartbeat_at__gt=now - LEASE_DEAD).count()
+    return [
+        figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist"),
+        figure("Charged", dollars(sums["charge"] or Decimal(0)), since + unpriced, "admin:billing_usage_changelist"),
+        figure("Failed", f"{sums['failed']:,}", since, "admin:billing_usage_changelist", "?status=failed"),
+        figure(
+            "Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"
+        ),
+        figure("Processes", f"{alive:,}", "gateways that are alive", "admin:billing_lease_changelist"),
+    ]
+
+
+def figure(title: str, value: str, note: str, view: str, query: str = "") -> dict[str, Any]:
+    """One card of the first page."""
+    return {"title": title, "value": value, "note": note, "link": f"{reverse_lazy(view)}{query}"}
+
+
+def moment_of(id: UUID) -> datetime:
+    """When a UUIDv7 was made, UTC, to the millisecond."""
+    return datetime.fromtimestamp((id.int >> 80) / 1000, UTC)
+
+
+class SecurityHeaders(MiddlewareMixin):
+    """Adds the content security policy to every answer of the stock handler."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        super().__init__(get_response)
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """The answer with the header, unless the view set its own."""
+        response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+        return response

@@ -1,0 +1,59 @@
+"""Catalog rows for tests: models offered by the simulated provider, or by any other address."""
+
+import secrets
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from billing.models import Rate, Tariff, TariffVersion
+from routing.models import Credential, Model, Offer, Provider
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def make_tariff(**rates: tuple[str, str] | str) -> Tariff:
+    """A tariff in force since long ago; rates as `input=(cost, charge)`, or one number for both."""
+    tariff = Tariff.objects.create(slug=f"tariff-{secrets.token_hex(6)}")
+    add_version(tariff, LONG_AGO, **rates)
+    return tariff
+
+
+def add_version(tariff: Tariff, effective_from: datetime, **rates: tuple[str, str] | str) -> TariffVersion:
+    """A further version of `tariff`."""
+    version = TariffVersion.objects.create(tariff=tariff, effective_from=effective_from)
+    for item, price in rates.items():
+        cost, charge = (price, price) if isinstance(price, str) else price
+        Rate.objects.create(version=version, item=item, cost=Decimal(cost), charge=Decimal(charge))
+    return version
+
+
+def make_provider(base_url: str, secret: str | None = None, **fields: Any) -> Provider:
+    """A provider at `base_url`; with `secret` it has a credential."""
+    fields.setdefault("auth_style", "bearer" if secret else "none")
+    provider = Provider.objects.create(
+        slug=f"provider-{secrets.token_hex(6)}", name="Provider", base_url=base_url, **fields
+    )
+    if secret:
+        credential = Credential(provider=provider)
+        credential.put(secret)
+        credential.save()
+    return provider
+
+
+def make_model(
+    provider: Provider, upstream_model: str = "sim-small", tariff: Tariff | None = None, **fields: Any
+) -> Model:
+    """A model that `provider` offers as `upstream_model`; by default at $1 / $2 cost and $2 / $4 charge a million."""
+    model = Model.objects.create(slug=f"test/model-{secrets.token_hex(6)}", name="Model", **fields)
+    add_offer(model, provider, upstream_model, tariff)
+    return model
+
+
+def add_offer(
+    model: Model, provider: Provider, upstream_model: str = "sim-small", tariff: Tariff | None = None, **fields: Any
+) -> Offer:
+    """A further offer of `model`."""
+    tariff = tariff or make_tariff(input=("1", "2"), output=("2", "4"))
+    return Offer.objects.create(
+        model=model, provider=provider, upstream_model=upstream_model, tariff=tariff, **fields
+    )

@@ -1,0 +1,397 @@
+"""The client over real sockets: what is sent, what comes back, and how each fault of an upstream is
+called.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from gateway.errors import Fault, UpstreamFault
+from gateway.upstream import Reply, Upstream
+from tests.raw_upstream import CHUNKED, Peer, RawUpstream, answer, call, chunk, client, on_both_loops, says
+
+
+async def read_until_fault(reply: Reply) -> tuple[bytes, UpstreamFault]:
+    """All that can be read, and the fault at its end."""
+    read = b""
+    try:
+        while piece := await reply.read():
+            read += piece
+    except UpstreamFault as fault:
+        return read, fault
+    raise AssertionError(f"no fault after {read!r}")
+
+
+async def fault_of(upstream: Upstream, server: RawUpstream) -> UpstreamFault:
+    with pytest.raises(UpstreamFault) as caught:
+        await upstream.dial(call(server))
+    return caught.value
+
+
+@on_both_loops
+async def test_it_works() -> None:
+    async with (
+        RawUpstream(
+            says(answer(b'{"id":"x"}', "Content-Type: application/json", "X-A: 1", "x-a: 2"))
+        ) as server,
+        client(server) as upstream,
+    ):
+        reply = await upstream.dial(call(server))
+        assert reply.status == 200
+        assert reply.headers == {"content-length": "10", "content-type": "application/json", "x-a": "1, 2"}
+        assert await reply.read() == b'{"id":"x"}'
+        assert await reply.read() == b""
+        assert await reply.read() == b""
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+            "Accept-Encoding: identity\r\nContent-Length: 13\r\nAuthorization: Bearer sk-1\r\n\r\n"
+        )
+        assert server.requests == [head.encode() + b'{"model":"m"}']
+
+
+@on_both_loops
+async def test_one_connection_serves_one_call_after_another_and_keeps_no_cookie() -> None:
+    async with RawUpstream(says(answer(b"{}", "Set-Cookie: sid=1"))) as server, client(server) as upstream:
+        for _ in range(3):
+            assert await (await upstream.dial(call(server))).read_all() == b"{}"
+        assert server.connections == 1
+        assert len(set(server.requests)) == 1 and b"ookie" not in server.requests[0]
+
+
+@on_both_loops
+async def test_other_methods_have_their_own_framing() -> None:
+    async def script(peer: Peer) -> None:
+        while request := await peer.request():
+            await peer.send(answer(b"")[:-2] + b"\r\n" if request.startswith(b"HEAD") else answer(b"ok"))
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        for method, expected in [("GET", b"ok"), ("HEAD", b""), ("DELETE", b"ok"), ("POST", b"ok")]:
+            reply = await upstream.dial(call(server, "/v1/models", b"", method, ()))
+            assert await reply.read_all() == expected
+        ends = [request.split(b"identity\r\n")[1] for request in server.requests]
+        assert ends == [b"\r\n", b"\r\n", b"\r\n", b"Content-Length: 0\r\n\r\n"]
+        assert server.connections == 1
+
+
+@on_both_loops
+async def test_a_large_body_goes_out_whole() -> None:
+    body = bytes(range(256)) * 80_000  # 20 MB
+    async with RawUpstream(says(answer())) as server, client(server) as upstream:
+        assert await (await upstream.dial(call(server, body=body))).read_all() == b"{}"
+        assert server.requests[0].partition(b"\r\n\r\n")[2] == body
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("Host", "evil"),),
+        (("content-length", "1"),),
+        (("Transfer-Encoding", "chunked"),),
+        (("Accept-Encoding", "gzip"),),
+        (("Connection", "close"),),
+        (("X-A", "1\r\nX-B: 2"),),
+        (("X-A", "1\n"),),
+        (("X-A", "\0"),),
+        (("X-A", "\u20ac"),),
+        (("X A", "1"),),
+        (("X-A:", "1"),),
+        (("", "1"),),
+        (("X-\u00e9", "1"),),
+    ],
+)
+@on_both_loops
+async def test_a_header_that_must_not_be_sent_reaches_nobody(headers: tuple[tuple[str, str], ...]) -> None:
+    async with RawUpstream(says(answer())) as server, client(server) as upstream:
+        with pytest.raises(ValueError, match="not a header to send") as caught:
+            await upstream.dial(call(server, headers=(("Authorization", "Bearer sk-1"), *headers)))
+        assert "sk-1" not in str(caught.value) and "evil" not in str(caught.value)
+        with pytest.raises(ValueError, match="not a method"):
+            await upstream.dial(call(server, method="GET / HTTP/1.1\r\n"))
+        assert server.connections == 0
+
+
+@on_both_loops
+async def test_events_arrive_one_by_one() -> None:
+    more = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + chunk(b"data: 1\n\n"))
+        await more.wait()
+        await peer.send(chunk(b"data: 2\n\n") + chunk(b""))
+        await peer.left()
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        assert await reply.read() == b"data: 1\n\n"
+        more.set()  # The second event does not exist before the first was read.
+        assert await reply.read() == b"data: 2\n\n"
+        assert await reply.read() == b""
+
+
+@on_both_loops
+async def test_a_cancelled_read_loses_no_byte() -> None:
+    pieces = [b"%04d;" % number for number in range(300)]
+
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            await peer.send(CHUNKED)
+            for number, piece in enumerate(pieces):
+                await peer.send(chunk(piece))
+                if number % 10 == 0:
+                    await asyncio.sleep(0.002)
+            await peer.send(chunk(b""))
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        read, cancelled = [b""], 0
+        while read[-1] or len(read) == 1:
+            try:
+                async with asyncio.timeout(0.0005):
+                    read.append(await reply.read())
+            except TimeoutError:
+                cancelled += 1
+        assert b"".join(read) == b"".join(pieces)
+        assert cancelled > 0
+        # The same for a whole body.
+        reply = await upstream.dial(call(server))
+        whole = None
+        while whole is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.0005):
+                    whole = await reply.read_all()
+        assert whole == b"".join(pieces)
+        assert server.connections == 1
+
+
+@on_both_loops
+async def test_interim_answers_are_skipped() -> None:
+    interim = b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" + b"HTTP/1.1 100 Continue\r\n\r\n" * 3
+    async with RawUpstream(says(interim + answer(b"final"))) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        assert (reply.status, await reply.read_all()) == (200, b"final")
+        assert "link" not in reply.headers
+
+
+MANY_HEADERS = b"".join(b"X-%d: %b\r\n" % (number, b"y" * 1000) for number in range(100))
+
+
+@pytest.mark.parametrize(
+    "said",
+    {
+        "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+        "HTTP/0.9": b"<html>hello</html>\r\n",
+        "a version of another kind": b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/0.9 with a status": b"HTTP/0.9 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "no such status": b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
+        "a status of two digits": b"HTTP/1.1 20 OK\r\nContent-Length: 0\r\n\r\n",
+        "two framings": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n" + CHUNKED[17:] + chunk(b""),
+        "two framings, turned": CHUNKED[:-2] + b"Content-Length: 5\r\n\r\n" + chunk(b""),
+        "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
+        "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: 5x\r\n\r\nhello",
+        "a header of 1 MB": b"HTTP/1.1 200 OK\r\nX-A: " + b"y" * 1_000_000,
+        "a status line of 1 MB": b"HTTP/1.1 200 " + b"y" * 1_000_000,
+        "headers without end": b"HTTP/1.1 200 OK\r\n" + b"X-A: 1\r\n" * 100_000,
+        "100 kB of headers": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + MANY_HEADERS + b"\r\n",
+        "a NUL in a header": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-A: \0\r\n\r\n",
+        "a header without a name": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n: x\r\n\r\n",
+        "interim answers without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+        "another protocol": b"HTTP/1.1 101 Switch\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+    }.items(),
+    ids=lambda item: item[0] if isinstance(item, tuple) else None,
+)
+@on_both_loops
+async def test_what_is_not_an_http_answer_is_an_invalid_response(said: tuple[str, bytes]) -> None:
+    async with RawUpstream(says(said[1])) as server, client(server) as upstream:
+        fault = await fault_of(upstream, server)
+        assert fault.kind is Fault.INVALID_RESPONSE
+        assert fault.message == "The provider's answer could not be understood." and len(fault.detail) <= 500
+        # The connection is not used again, and nothing was tried twice.
+        await fault_of(upstream, server)
+        assert (server.connections, len(server.requests)) == (2, 2)
+
+
+@pytest.mark.parametrize("ending", [Peer.close, Peer.reset])
+@on_both_loops
+async def test_a_new_connection_closed_without_an_answer_is_unreachable(
+    ending: Callable[[Peer], None],
+) -> None:
+    async with RawUpstream(says(then=ending)) as server, client(server) as upstream:
+        assert (await fault_of(upstream, server)).kind is Fault.UNREACHABLE
+        assert (server.connections, len(server.requests)) == (
+            1,
+            1,
+        )  # It may have been carried out: once only.
+
+
+@pytest.mark.parametrize("ending", [Peer.close, Peer.reset])
+@pytest.mark.parametrize("said", [b"H", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Le"])
+@on_both_loops
+async def test_an_answer_that_breaks_off_amid_its_headers_is_truncated(
+    said: bytes, ending: Callable[[Peer], None]
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(said)
+        await asyncio.sleep(0.05)  # A reset throws away what the other side has not read yet.
+        ending(peer)
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        assert (await fault_of(upstream, server)).kind is Fault.TRUNCATED
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("ending", [Peer.close, Peer.reset])
+@pytest.mark.parametrize(
+    "head",
+    [CHUNKED + b"8\r\n", CHUNKED + b"5\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"],
+    ids=["amid a chunk", "between chunks", "before its length"],
+)
+@on_both_loops
+async def test_a_body_that_breaks_off_is_truncated_after_what_had_come(
+    head: bytes, ending: Callable[[Peer], None]
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(head + b"hello")
+        await asyncio.sleep(0.05)
+        ending(peer)
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        read, fault = await read_until_fault(reply)
+        assert (read, fault.kind, fault.upstream_status) == (b"hello", Fault.TRUNCATED, 200)
+        # A slow reader gets the same: by now both the bytes and the break have been there for long.
+        reply = await upstream.dial(call(server))
+        await asyncio.sleep(0.2)
+        read, fault = await read_until_fault(reply)
+        assert (read, fault.kind) == (b"hello", Fault.TRUNCATED)
+        with pytest.raises(UpstreamFault):
+            await reply.read()
+
+
+@on_both_loops
+async def test_a_body_without_a_length_ends_with_the_connection_unless_that_is_reset() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await asyncio.sleep(0.05)
+        if peer.number == 1:
+            peer.close()
+            await peer.left()
+        else:
+            peer.reset()
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        assert await (await upstream.dial(call(server))).read_all() == b"hello"
+        read, fault = await read_until_fault(await upstream.dial(call(server)))
+        assert (read, fault.kind) == (b"hello", Fault.TRUNCATED)
+
+
+@on_both_loops
+async def test_a_body_that_stops_being_http_is_an_invalid_response() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + chunk(b"data: 1\n\n"))
+        await asyncio.sleep(0.05)
+        await peer.send(b"zz\r\nnot a chunk\r\n")
+        await peer.left()
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        read, fault = await read_until_fault(await upstream.dial(call(server)))
+        assert (read, fault.kind) == (b"data: 1\n\n", Fault.INVALID_RESPONSE)
+
+
+@on_both_loops
+async def test_bytes_past_the_length_end_the_connection_and_reach_no_later_call() -> None:
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await asyncio.sleep(0.05)
+            await peer.send(answer(b"stolen"))
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        for number in range(1, 4):
+            assert await (await upstream.dial(call(server))).read_all() == b"ok"
+            await asyncio.sleep(0.2)
+            assert server.connections == number
+
+
+@on_both_loops
+async def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = RawUpstream(says())
+        server.port = free.getsockname()[1]
+        async with client(server) as upstream:
+            fault = await fault_of(upstream, server)
+            assert fault.kind is Fault.UNREACHABLE
+            assert "127.0.0.1" not in fault.message and fault.upstream_status is None
+
+
+@on_both_loops
+async def test_a_body_past_the_limit_is_not_read_on() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED)
+        await peer.pour(chunk(b"x" * 65536))
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        with pytest.raises(UpstreamFault) as caught:
+            await reply.read_all(limit=1_000_000)
+        assert caught.value.kind is Fault.INVALID_RESPONSE
+        await asyncio.sleep(0.2)
+        # One limit, our buffer and the system's: not what the upstream would have liked to send.
+        assert server.sent < 16_000_000
+
+
+@on_both_loops
+async def test_a_body_of_declared_size_past_the_limit_is_not_read_at_all() -> None:
+    async with (
+        RawUpstream(says(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000001\r\n\r\nxx")) as server,
+        client(server) as upstream,
+    ):
+        reply = await upstream.dial(call(server))
+        async with asyncio.timeout(5):
+            with pytest.raises(UpstreamFault) as caught:
+                await reply.read_all()
+        assert caught.value.kind is Fault.INVALID_RESPONSE
+
+
+@on_both_loops
+async def test_an_unread_answer_holds_the_sender_back() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED)
+        await peer.pour(chunk(b"x" * 65536))
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        last = -1
+        while server.sent != last:  # Until the buffers on the way are full.
+            last = server.sent
+            await asyncio.sleep(0.2)
+        assert server.sent < 16_000_000
+        reply.abort()
+
+
+@on_both_loops
+async def test_an_upstream_may_answer_before_it_has_read_the_request() -> None:
+    async def script(peer: Peer) -> None:
+        if peer.number == 1:
+            await peer.head()
+            await peer.send(answer(b"too large", status="413 Content Too Large"))
+            await asyncio.sleep(60)
+        await says(answer(b"ok"))(peer)
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server, body=b"x" * 20_000_000))
+        assert (reply.status, await reply.read_all()) == (413, b"too large")
+        # The rest of that request is not prepended to the next.
+        assert await (await upstream.dial(call(server))).read_all() == b"ok"
+        assert server.connections == 2
