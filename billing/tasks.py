@@ -19,7 +19,9 @@ def make_partitions() -> None:
 def resolve_dead_holds() -> None:
     """Ends holds of dead processes; the gateways do so themselves, this helps when none is left."""
     with connection.cursor() as cursor:
-        cursor.execute("select billing_resolve(%s, %s)", [DEAD_AFTER, RESOLVED_AT_ONCE])
+        cursor.execute(
+            "select billing_resolve(make_interval(secs => %s), %s)", [DEAD_AFTER.total_seconds(), RESOLVED_AT_ONCE]
+        )
 
 
 @shared_task(name="billing.prune")

@@ -20,7 +20,6 @@ import django
 
 django.setup()
 
-from asgiref.typing import ASGI3Application
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.http import HttpResponseBase
@@ -85,9 +84,7 @@ class LeanHandler(ASGIHandler):
             caller = None
             if view is not None and not view.public:
                 here = process.current()
-                caller = await authenticate(
-                    here.snapshots, scope["headers"], (scope.get("client") or ("",))[0]
-                )
+                caller = await authenticate(here.snapshots, scope["headers"], (scope.get("client") or ("",))[0])
             body = await _read_body(scope, receive, settings.MAX_BODY_BYTES)
         except GatewayError as error:
             response = error_response(error)
@@ -183,7 +180,7 @@ async def _send(response: HttpResponseBase, scope: Scope, send: Send) -> None:
             await send({"type": "http.response.body", "body": body, "more_body": False})
     finally:
         if isinstance(response, EventStream):
-            await response.parts.aclose()  # type: ignore[attr-defined]
+            await response.parts.aclose()
         # Not `response.close()`: its signal makes Django look after database connections the API does not use.
 
 
@@ -194,7 +191,7 @@ class Application:
         if serve not in ("gateway", "console", "all"):
             raise ValueError(f"SERVE is {serve!r}; it must be gateway, console or all.")
         self.api = LeanHandler() if serve != "console" else None
-        self.console: ASGI3Application | None = ASGIHandler() if serve != "gateway" else None
+        self.console = ASGIHandler() if serve != "gateway" else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one connection of the server."""

@@ -17,9 +17,7 @@ from gateway.errors import Forbidden, Unauthenticated, Unavailable
 from gateway.snapshot import Snapshots, TooManyLookups
 
 BARE = (b"x-api-key", b"api-key", b"x-goog-api-key")
-REFUSED = (
-    "Incorrect API key provided. Keys are made in the console; send yours as 'Authorization: Bearer sk-ml-…'."
-)
+REFUSED = "Incorrect API key provided. Keys are made in the console; send yours as 'Authorization: Bearer sk-ml-…'."
 NO_KEY = "No API key provided. Send yours as 'Authorization: Bearer sk-ml-…'."
 IN_QUERY = ("key", "api_key", "api-key", "access_token")
 

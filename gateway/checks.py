@@ -48,11 +48,7 @@ def egress_is_exact(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     try:
         parse_allow(settings.EGRESS_ALLOW)
     except BadUrl as error:
-        return [
-            Error(
-                f"EGRESS_ALLOW: {error}", hint="Write scheme://host:port, comma-separated.", id="gateway.E004"
-            )
-        ]
+        return [Error(f"EGRESS_ALLOW: {error}", hint="Write scheme://host:port, comma-separated.", id="gateway.E004")]
     return []
 
 
@@ -63,9 +59,7 @@ def egress_stays_outside(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         entries = parse_allow(settings.EGRESS_ALLOW)
     except BadUrl:
         return []
-    loopback = sorted(
-        host for _, host, _ in entries if host in {"localhost", "::1"} or host.startswith("127.")
-    )
+    loopback = sorted(host for _, host, _ in entries if host in {"localhost", "::1"} or host.startswith("127."))
     if loopback:
         return [
             Error(

@@ -26,9 +26,7 @@ def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Differenc
 
 
 def _apply_tariffs(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
-    found = {
-        tariff.slug: tariff for tariff in Tariff.objects.filter(slug__in=[entry.name for entry in entries])
-    }
+    found = {tariff.slug: tariff for tariff in Tariff.objects.filter(slug__in=[entry.name for entry in entries])}
     tariffs = [
         Wanted(
             entry,
@@ -114,9 +112,7 @@ def _pair_shown(pair: tuple[Any, Any] | None) -> str:
 
 
 def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
-    return [
-        Rate(version=version, item=item, cost=cost, charge=charge) for item, (cost, charge) in rates.items()
-    ]
+    return [Rate(version=version, item=item, cost=cost, charge=charge) for item, (cost, charge) in rates.items()]
 
 
 def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
@@ -143,9 +139,7 @@ def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
             try:
                 egress.check_url(parse_base_url(provider.row.base_url))
             except ForbiddenAddress as error:
-                difference.notes.append(
-                    f"{provider.label}: {provider.row.base_url} will not be dialled: {error}"
-                )
+                difference.notes.append(f"{provider.label}: {provider.row.base_url} will not be dialled: {error}")
     given = {
         (provider.entry.name, credential.name)
         for provider in providers
@@ -180,9 +174,7 @@ def _apply_credentials(providers: Sequence[Wanted[Provider]], difference: Differ
             )
     write(wanted, difference)
     silent = [provider for provider in providers if provider.row.auth_style == AuthStyle.NONE]
-    for row in Credential.objects.filter(provider__in=[p.row for p in silent], active=True).exclude(
-        sealed=""
-    ):
+    for row in Credential.objects.filter(provider__in=[p.row for p in silent], active=True).exclude(sealed=""):
         owner = next(provider for provider in silent if provider.row.pk == row.provider_id)
         raise owner.entry.wrong("auth_style", f"none sends no secret, but credential {row.name} has one")
 
@@ -232,11 +224,7 @@ def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
         for row in Offer.objects.filter(model__in=found.values()).select_related("tariff")
     }
     write(
-        [
-            _offer(model, entry, held, providers, tariffs)
-            for model in models
-            for entry in model.entry.inner["offers"]
-        ],
+        [_offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]],
         difference,
     )
 

@@ -78,13 +78,9 @@ def export(organization: str | None = None) -> str:
 
 
 def _head(remarks: Remarks) -> str:
-    lines = [
-        "Meterline configuration. Secrets are not in it: a new key gets a fresh one when the file is applied."
-    ]
+    lines = ["Meterline configuration. Secrets are not in it: a new key gets a fresh one when the file is applied."]
     if remarks.variables:
-        lines.append(
-            "Set these variables to the credentials' secrets before applying it, or delete the lines:"
-        )
+        lines.append("Set these variables to the credentials' secrets before applying it, or delete the lines:")
         lines += [f"  {name}: {credential}" for name, credential in remarks.variables.items()]
     if remarks.left_out:
         lines.append("Left out, since several unrevoked keys of one project have the same name:")
@@ -113,9 +109,7 @@ def _organizations(rows: Iterable[Organization], remarks: Remarks) -> Tree:
                 project.slug: {
                     **_columns(project, PROJECT),
                     **bounds.get(project.pk, {}),
-                    "keys": _keys(
-                        f"{organization.slug}/{project.slug}", keys.get(project.pk, []), bounds, remarks
-                    ),
+                    "keys": _keys(f"{organization.slug}/{project.slug}", keys.get(project.pk, []), bounds, remarks),
                 }
                 for project in projects.get(organization.pk, [])
             },
@@ -144,9 +138,7 @@ def _bounds(organizations: list[Organization]) -> dict[Any, Tree]:
     for limit in Limit.objects.filter(organization__in=organizations).order_by("measure"):
         found.setdefault(limit.subject, {}).setdefault("limits", {})[limit.measure] = limit.value
     for budget in Budget.objects.filter(organization__in=organizations).order_by("period"):
-        found.setdefault(budget.subject, {}).setdefault("budgets", {})[budget.period] = _columns(
-            budget, BUDGET
-        )
+        found.setdefault(budget.subject, {}).setdefault("budgets", {})[budget.period] = _columns(budget, BUDGET)
     return found
 
 
@@ -193,9 +185,7 @@ def _tariffs() -> Tree:
 
 def _rate(rate: Rate) -> Any:
     return (
-        _plain(rate.charge)
-        if rate.cost == rate.charge
-        else {"cost": _plain(rate.cost), "charge": _plain(rate.charge)}
+        _plain(rate.charge) if rate.cost == rate.charge else {"cost": _plain(rate.cost), "charge": _plain(rate.charge)}
     )
 
 

@@ -18,7 +18,7 @@ import yaml
 
 T = TypeVar("T")
 
-WHOLE = re.compile(r"0|[1-9][0-9]*")
+WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 DECIMAL = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 TAG = "tag:yaml.org,2002:"
@@ -73,11 +73,7 @@ class At:
             raise self.wrong(f"expected a mapping, got {self.shown()}")
         found: dict[str, At] = {}
         for key, value in self.node.value:
-            if (
-                not isinstance(key, yaml.ScalarNode)
-                or not key.tag.startswith(TAG)
-                or key.tag == TAG + "merge"
-            ):
+            if not isinstance(key, yaml.ScalarNode) or not key.tag.startswith(TAG) or key.tag == TAG + "merge":
                 raise At(key, self.path, self.source).wrong("expected a plain key; merging is not supported")
             inner = At(value, f"{self.path}.{key.value}" if self.path else key.value, self.source)
             if key.value in found:
@@ -131,17 +127,13 @@ class At:
                 raise target.wrong(f"the environment variable {name} is not set")
             return self.source.environment[name]
         try:
-            return (
-                (self.source.folder / name).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-            )
+            return (self.source.folder / name).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             raise target.wrong(f"cannot read {name}: {getattr(error, 'strerror', 'not UTF-8')}") from None
 
     def unlike(self, expected: str, given: Scalar) -> ConfigurationError:
         """The error that the value is not `expected`. What came by reference may be secret: not shown."""
-        return self.wrong(
-            f"expected {expected}, got {'another value' if given.tag is None else self.shown()}"
-        )
+        return self.wrong(f"expected {expected}, got {'another value' if given.tag is None else self.shown()}")
 
 
 def load(path: Path, environment: Mapping[str, str]) -> At:
@@ -157,9 +149,7 @@ def load(path: Path, environment: Mapping[str, str]) -> At:
         # The parser's own words quote the file, which may hold what should not be shown.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigurationError(
-            f"{source.name}{line}: not YAML: {problem or 'a character is not allowed'}"
-        ) from None
+        raise ConfigurationError(f"{source.name}{line}: not YAML: {problem or 'a character is not allowed'}") from None
     if node is None:
         raise ConfigurationError(f"{source.name}: the file is empty")
     return At(node, "", source)
@@ -222,11 +212,11 @@ def moment(at: At) -> datetime:
     given = at.scalar(expected)
     try:
         value = datetime.fromisoformat(given.text)
-    except ValueError:
-        raise at.unlike(expected, given) from None
-    if given.tag not in ("timestamp", "str", None) or value.tzinfo is None:
-        raise at.unlike(expected, given)
-    return value.astimezone(UTC)
+        if given.tag in ("timestamp", "str", None) and value.tzinfo is not None:
+            return value.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise at.unlike(expected, given)
 
 
 def day(at: At) -> date:

@@ -80,9 +80,7 @@ class Wanted(Generic[M]):
         try:
             check()
         except ValidationError as error:
-            errors = (
-                error.error_dict if hasattr(error, "error_dict") else {NON_FIELD_ERRORS: error.error_list}
-            )
+            errors = error.error_dict if hasattr(error, "error_dict") else {NON_FIELD_ERRORS: error.error_list}
             name, (first, *_) = next(iter(errors.items()))
             missing = first.code in ("blank", "null") and name not in self.entry.values
             message = f"is needed for a new {self.label.split()[0]}" if missing else first.messages[0]

@@ -147,9 +147,7 @@ PROVIDER = Noun(
     },
     inner={"credentials": CREDENTIAL},
 )
-VERSION = Noun(
-    columns={"effective_from": moment, "note": text}, special={"rates": rates}, identity=("effective_from",)
-)
+VERSION = Noun(columns={"effective_from": moment, "note": text}, special={"rates": rates}, identity=("effective_from",))
 TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})
 OFFER = Noun(
     columns={
@@ -192,10 +190,7 @@ SECTIONS: Mapping[str, Noun] = {
 def read(top: At) -> dict[str, Sequence[Entry]]:
     """Every section's entries; a section the file lacks is empty. Raises `ConfigurationError`."""
     found = top.fields(SECTIONS)
-    return {
-        section: _entries(found[section], noun) if section in found else ()
-        for section, noun in SECTIONS.items()
-    }
+    return {section: _entries(found[section], noun) if section in found else () for section, noun in SECTIONS.items()}
 
 
 def _entries(at: At, noun: Noun) -> Sequence[Entry]:

@@ -51,10 +51,7 @@ def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetim
     bounds = [
         *(Bound(item.entry, _name(item), item.row) for item in organizations),
         *(Bound(item.entry, _name(item), item.row.organization, item.row) for item in projects),
-        *(
-            Bound(item.entry, _name(item), item.row.project.organization, item.row.project, item.row)
-            for item in keys
-        ),
+        *(Bound(item.entry, _name(item), item.row.project.organization, item.row.project, item.row) for item in keys),
     ]
     _apply_budgets(bounds, difference)
     _apply_limits(bounds, difference)
@@ -65,9 +62,7 @@ def _name(item: Wanted[Any]) -> str:
     return item.label.partition(" ")[2]
 
 
-def _apply_projects(
-    organizations: Sequence[Wanted[Organization]], difference: Difference
-) -> list[Wanted[Project]]:
+def _apply_projects(organizations: Sequence[Wanted[Organization]], difference: Difference) -> list[Wanted[Project]]:
     rows = [item.row for item in organizations]
     found = {(row.organization_id, row.slug): row for row in Project.objects.filter(organization__in=rows)}
     projects = []
@@ -82,9 +77,7 @@ def _apply_projects(
     return projects
 
 
-def _apply_keys(
-    projects: Sequence[Wanted[Project]], difference: Difference, now: datetime
-) -> list[Wanted[ApiKey]]:
+def _apply_keys(projects: Sequence[Wanted[Project]], difference: Difference, now: datetime) -> list[Wanted[ApiKey]]:
     held: dict[tuple[UUID, str], list[ApiKey]] = {}
     for row in ApiKey.objects.filter(project__in=[item.row for item in projects]).select_related("owner"):
         held.setdefault((row.project_id, row.name), []).append(row)
@@ -96,11 +89,7 @@ def _apply_keys(
             known = _held_key(entry, held.get((project.row.pk, entry.name), []))
             if known is None and entry.values.get("revoked"):
                 continue
-            wanted = (
-                _known_key(entry, label, known, now)
-                if known
-                else _new_key(entry, label, project.row, difference)
-            )
+            wanted = _known_key(entry, label, known, now) if known else _new_key(entry, label, project.row, difference)
             wanted.row.project = project.row
             if bytes(wanted.row.digest) in taken:
                 raise entry.wrong("secret", "another key of the file has this secret")
@@ -145,9 +134,7 @@ def _new_key(entry: Entry, label: str, project: Project, difference: Difference)
         secret = new_secret()
         difference.secrets.append((label, secret))
     elif not is_well_formed(secret):
-        raise entry.wrong(
-            "secret", "not a key's secret: sk-ml- and 36 letters and digits, the last 6 a checksum"
-        )
+        raise entry.wrong("secret", "not a key's secret: sk-ml- and 36 letters and digits, the last 6 a checksum")
     elif ApiKey.objects.filter(digest__in=digests(secret, settings.KEY_PEPPERS)).exists():
         raise entry.wrong("secret", "another key has this secret")
     row = ApiKey(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from django.db.models import Count, Min, Q, Sum
 from django.http import HttpRequest
@@ -19,8 +18,8 @@ from billing.admin import LEASE_DEAD
 from billing.ids import first_id
 from billing.models import Hold, Lease, Status, Usage
 
-# The theme's script library turns attributes of its templates into functions, hence 'unsafe-eval'; there is no
-# inline script and no inline style.
+# The theme's script library makes functions of its templates' attributes, hence 'unsafe-eval'; there is no inline
+# script and no inline style.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -83,9 +82,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     return [
         {
             "title": title,
-            "items": [
-                {"title": name, "icon": icon, "link": reverse_lazy(view)} for name, icon, view in items
-            ],
+            "items": [{"title": name, "icon": icon, "link": reverse_lazy(view)} for name, icon, view in items],
         }
         for title, items in NAVIGATION
     ]
@@ -118,23 +115,26 @@ def today() -> list[dict[str, Any]]:
     newest = Usage.objects.filter(pk__gte=first_id(midnight)).order_by("-pk")[:MOST_LOOKED_AT]
     sums = newest.aggregate(
         generations=Count("pk"),
-        charge=Sum("charge"),
+        spent=Sum("charge"),
         unpriced=Count("pk", filter=Q(charge=None)),
         failed=Count("pk", filter=Q(status__in=(Status.FAILED, Status.ABANDONED))),
-        oldest=Min("pk"),
+        oldest=Min("created_at"),
     )
     since = "since midnight, UTC"
     if sums["generations"] == MOST_LOOKED_AT:
-        since = f"since {moment_of(sums['oldest']):%H:%M:%S}, UTC"
+        since = f"since {sums['oldest']:%H:%M:%S}, UTC"
     unpriced = f"; {sums['unpriced']:,} of unknown price" if sums["unpriced"] else ""
     alive = Lease.objects.filter(heartbeat_at__gt=now - LEASE_DEAD).count()
     return [
         figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist"),
-        figure("Charged", dollars(sums["charge"] or Decimal(0)), since + unpriced, "admin:billing_usage_changelist"),
-        figure("Failed", f"{sums['failed']:,}", since, "admin:billing_usage_changelist", "?status=failed"),
         figure(
-            "Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"
+            "Charged",
+            dollars(sums["spent"] or Decimal(0)),
+            since + unpriced,
+            "admin:billing_usage_changelist",
         ),
+        figure("Failed", f"{sums['failed']:,}", since, "admin:billing_usage_changelist", "?status=failed"),
+        figure("Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"),
         figure("Processes", f"{alive:,}", "gateways that are alive", "admin:billing_lease_changelist"),
     ]
 
@@ -142,11 +142,6 @@ def today() -> list[dict[str, Any]]:
 def figure(title: str, value: str, note: str, view: str, query: str = "") -> dict[str, Any]:
     """One card of the first page."""
     return {"title": title, "value": value, "note": note, "link": f"{reverse_lazy(view)}{query}"}
-
-
-def moment_of(id: UUID) -> datetime:
-    """When a UUIDv7 was made, UTC, to the millisecond."""
-    return datetime.fromtimestamp((id.int >> 80) / 1000, UTC)
 
 
 class SecurityHeaders(MiddlewareMixin):

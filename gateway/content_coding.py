@@ -81,5 +81,5 @@ class Inflater:
 
     def _count(self, made: int) -> None:
         self._made += made
-        if self._made > FREE and self._made > MAX_RATIO * self._taken:
+        if self._made > FREE and self._made > MAX_RATIO * (self._taken - len(self._pending)):
             raise Undecodable("the compressed body blows up")

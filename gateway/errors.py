@@ -120,20 +120,14 @@ class Shown:
 
 
 SHOWN: dict[Fault, Shown] = {
-    Fault.UNREACHABLE: Shown(
-        502, "upstream_error", "upstream_unreachable", "The provider could not be reached."
-    ),
+    Fault.UNREACHABLE: Shown(502, "upstream_error", "upstream_unreachable", "The provider could not be reached."),
     Fault.TIMEOUT: Shown(504, "upstream_error", "upstream_timeout", "The provider did not answer in time."),
     Fault.TRUNCATED: Shown(502, "upstream_error", "upstream_truncated", "The provider's answer broke off."),
     Fault.INVALID_RESPONSE: Shown(
         502, "upstream_error", "upstream_invalid_response", "The provider's answer could not be understood."
     ),
-    Fault.AUTH: Shown(
-        502, "upstream_error", "upstream_auth", "The provider refused the gateway's credential."
-    ),
-    Fault.RATE_LIMITED: Shown(
-        429, "rate_limit_error", "upstream_rate_limited", "The provider is rate limiting."
-    ),
+    Fault.AUTH: Shown(502, "upstream_error", "upstream_auth", "The provider refused the gateway's credential."),
+    Fault.RATE_LIMITED: Shown(429, "rate_limit_error", "upstream_rate_limited", "The provider is rate limiting."),
     Fault.EXHAUSTED: Shown(
         429, "rate_limit_error", "upstream_exhausted", "The gateway's account at the provider is exhausted."
     ),
@@ -146,9 +140,7 @@ SHOWN: dict[Fault, Shown] = {
         "The provider rejected the request.",
         retryable=False,
     ),
-    Fault.FORBIDDEN_ADDRESS: Shown(
-        502, "upstream_error", "upstream_unreachable", "The provider could not be reached."
-    ),
+    Fault.FORBIDDEN_ADDRESS: Shown(502, "upstream_error", "upstream_unreachable", "The provider could not be reached."),
 }
 
 
@@ -171,9 +163,7 @@ class UpstreamFault(GatewayError):
         param: str | None = None,
     ) -> None:
         shown = SHOWN[kind]
-        super().__init__(
-            message or shown.message, code=code or shown.code, param=param, retry_after=retry_after
-        )
+        super().__init__(message or shown.message, code=code or shown.code, param=param, retry_after=retry_after)
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status

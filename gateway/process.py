@@ -54,13 +54,7 @@ class OpenCalls:
     def cut_expired(self) -> None:
         """Cuts the calls of keys that have expired since their calls began."""
         now = datetime.now(UTC)
-        self.cut(
-            [
-                key
-                for key, calls in self._by_key.items()
-                if any(not call.caller.is_alive(now) for call in calls)
-            ]
-        )
+        self.cut([key for key, calls in self._by_key.items() if any(not call.caller.is_alive(now) for call in calls)])
 
 
 class Process:

@@ -15,7 +15,7 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -72,13 +72,11 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID) ->
                 "Ask for fewer output tokens, or raise it.",
                 code="request_too_expensive",
             )
-        raise UpstreamFault(
-            Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available"
-        )
+        raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
     return Call(id, caller, asked, model, offers, input_tokens)
 
 
-async def relay(process: Process, call: Call) -> AsyncIterator[bytes]:
+async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
     """Answers a call: parts of the stream, or the whole body as the only part."""
     async with Generation(process, call) as generation:
         try:
@@ -106,7 +104,7 @@ async def relay(process: Process, call: Call) -> AsyncIterator[bytes]:
         yield generation.reader.final()
 
 
-async def _attempts(process: Process, generation: Generation) -> AsyncIterator[bytes]:
+async def _attempts(process: Process, generation: Generation) -> AsyncGenerator[bytes]:
     """Dials the plan's offers in order until one answers; never another once something meaningful was relayed."""
     offers = generation.call.offers
     for place, candidate in enumerate(offers):
@@ -118,16 +116,11 @@ async def _attempts(process: Process, generation: Generation) -> AsyncIterator[b
         except UpstreamFault as fault:
             generation.attempt_failed(fault)
             last = place + 1 == len(offers)
-            if (
-                last
-                or generation.relayed
-                or not fault.retryable
-                or not await generation.try_again(offers[place + 1])
-            ):
+            if last or generation.relayed or not fault.retryable or not await generation.try_again(offers[place + 1]):
                 raise
 
 
-async def _attempt(process: Process, generation: Generation, candidate: Candidate) -> AsyncIterator[bytes]:
+async def _attempt(process: Process, generation: Generation, candidate: Candidate) -> AsyncGenerator[bytes]:
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
     call, provider = generation.call, candidate.offer.provider
     streaming = call.asked.stream
@@ -213,9 +206,7 @@ def _dial(generation: Generation, candidate: Candidate) -> Dial:
         ("Accept", "text/event-stream" if asked.stream else "application/json"),
     ]
     headers += signing.headers(provider.auth_style, offer.secret or "")
-    return Dial(
-        "POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout
-    )
+    return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
 
 
 async def _error_body(reply: Reply) -> bytes:

@@ -7,7 +7,7 @@ step, so the view authenticates there itself; a parity test sends one corpus thr
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -47,9 +47,7 @@ class ApiView(APIView):
             response = error_response(error)
         except Exception:
             logger.exception("unexpected, request %s", self.request_id)
-            response = error_response(
-                GatewayError("Something went wrong on our side. Tell us the x-request-id.")
-            )
+            response = error_response(GatewayError("Something went wrong on our side. Tell us the x-request-id."))
         response["x-request-id"] = self.request_id
         telemetry.answers.labels(str(response.status_code)).inc()
         return response
@@ -57,9 +55,7 @@ class ApiView(APIView):
     def _handler(self, request: HttpRequest) -> Any:
         method = (request.method or "").lower()
         handler = (
-            getattr(self, "get" if method == "head" else method, None)
-            if method in self.http_method_names
-            else None
+            getattr(self, "get" if method == "head" else method, None) if method in self.http_method_names else None
         )
         if handler is None or method in ("options", "trace"):
             allowed = ", ".join(name.upper() for name in ("get", "post", "delete") if hasattr(self, name))
@@ -81,7 +77,7 @@ class ApiView(APIView):
 class EventStream(StreamingHttpResponse):
     """An event stream. `parts` is the generator itself, so that a handler can end it and its generation with it."""
 
-    def __init__(self, parts: AsyncIterator[bytes]) -> None:
+    def __init__(self, parts: AsyncGenerator[bytes]) -> None:
         super().__init__(parts, content_type="text/event-stream; charset=utf-8")
         self.parts = parts
         self["Cache-Control"] = "no-cache, no-transform"

@@ -79,9 +79,7 @@ def refusal() -> bytes:
 
 def main() -> None:
     """Serves until SIGTERM or SIGINT, then lets open requests finish for up to `--drain` seconds."""
-    parser = argparse.ArgumentParser(
-        prog="gateway.serve", description="The web server of the gateway and console."
-    )
+    parser = argparse.ArgumentParser(prog="gateway.serve", description="The web server of the gateway and console.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=1, help="processes")

@@ -31,7 +31,7 @@ DATABASE_ROLE = env.str("DATABASE_ROLE", default="console")
 
 def role_url(name: str, role: str) -> str:
     """The URL of a database role: its own variable, or the owner's URL with `SET ROLE` at connect time."""
-    given = env.str(name, default="")
+    given: str = env.str(name, default="")
     if given:
         return given
     joint = "&" if "?" in DATABASE_URL else "?"
@@ -69,8 +69,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False
-DATETIME_FORMAT = "Y-m-d H:i:s"
-DATE_FORMAT = "Y-m-d"
+FORMAT_MODULE_PATH = "gateway.formats"
 
 INSTALLED_APPS = [
     "unfold",

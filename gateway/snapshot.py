@@ -131,9 +131,7 @@ class Snapshots:
         self._from_xid, self._applied = rows[0][0], seen
         self.read_at = time.monotonic()
 
-    async def _apply(
-        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
-    ) -> None:
+    async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
         keys, models = self.current.keys, self.current.catalog
         if any(table in changes for table in PEOPLE):
             keys = await self._changed_keys(connection, changes)
@@ -175,9 +173,7 @@ class Snapshots:
         self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
     ) -> Catalog:
         rows = {
-            table: [
-                UUID(row) if table == "routing_credential" else int(row) for row in changes.get(table, ())
-            ]
+            table: [UUID(row) if table == "routing_credential" else int(row) for row in changes.get(table, ())]
             for table in catalog.TABLES
         }
         touched = await _rows(connection, catalog.TOUCHED, rows)

@@ -1,4 +1,4 @@
-"""What the process counts for operators, in Prometheus' format. Labels never hold a tenant or anything a client wrote."""
+"""What the process counts, in Prometheus' format. Labels never hold a tenant or anything a client wrote."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -9,13 +9,9 @@ generations = Counter("meterline_generations", "Generations, by how they ended."
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Counter("meterline_tokens", "Tokens settled.", ["direction"])
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
-ttft = Histogram(
-    "meterline_first_token_seconds", "Until the first meaningful event.", ["provider"], buckets=SECONDS
-)
+ttft = Histogram("meterline_first_token_seconds", "Until the first meaningful event.", ["provider"], buckets=SECONDS)
 suspect = Counter("meterline_usage_suspect", "Answers whose token counts were refused.", ["provider"])
 unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknown price.", ["model"])
-skipped_events = Counter(
-    "meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"]
-)
+skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])
 spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")

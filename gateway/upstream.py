@@ -46,9 +46,7 @@ RELEASE_SECONDS = 0.25  # How long a connection is worth waiting for when only i
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
-_VALUE = re.compile(
-    r"[\t\x20-\x7e\x80-\xff]*"
-)  # RFC 9110, 5.5: no CR, LF or NUL, so no header begins inside one
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110, 5.5: no CR, LF or NUL, so no header begins inside one
 # Framing, routing and coding are this file's; a caller that sets one of these has forwarded a client's
 # headers.
 _OURS = frozenset(
@@ -278,9 +276,11 @@ class Upstream:
         known = self._peers.get(base)
         if known is None:
             self._egress.check_url(base)
+            if parse_base_url(str(base)) != base:
+                raise BadUrl("not a base URL as it is parsed")
             url = URL.build(scheme=base.scheme, host=base.host, port=base.port, path="/")
-            if parse_base_url(str(base)) != base or (url.raw_host, url.port) != (base.host, base.port):
-                raise BadUrl("the endpoint can be read in two ways")
+            if (url.raw_host, url.port) != (base.host, base.port):
+                raise BadUrl("the host can be read in two ways")
             if len(self._peers) > 1000:  # Rows may be edited for years; this is cheap to make again.
                 self._peers.clear()
             pool = self._listed if self._egress.is_listed(base) else self._public

@@ -1,7 +1,7 @@
 """The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -56,9 +56,9 @@ class ChatCompletions(ApiView):
         return response
 
 
-async def _resumed(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _resumed(first: bytes, parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """`parts`, whose first one has been taken already; closing this closes them."""
-    async with aclosing(parts):  # type: ignore[type-var]
+    async with aclosing(parts):
         yield first
         async for part in parts:
             yield part
@@ -86,9 +86,7 @@ class OneModel(ApiView):
         """One model, by its slug or an alias."""
         model = process.current().snapshots.current.catalog.by_name.get(name)
         if model is None or not _may_use(self, model):
-            raise NotFound(
-                f"The model '{name}' does not exist, or this key may not use it.", code="model_not_found"
-            )
+            raise NotFound(f"The model '{name}' does not exist, or this key may not use it.", code="model_not_found")
         return json_response(_model(model))
 
 
@@ -99,11 +97,7 @@ def _may_use(view: ApiView, model: Model) -> bool:
 
 def _model(model: Model) -> dict[str, Any]:
     published = model.published_on
-    created = (
-        int(datetime(published.year, published.month, published.day, tzinfo=UTC).timestamp())
-        if published
-        else 0
-    )
+    created = int(datetime(published.year, published.month, published.day, tzinfo=UTC).timestamp()) if published else 0
     return {
         "id": model.slug,
         "object": "model",
@@ -143,17 +137,14 @@ class Generations(ApiView):
         except ValueError as error:
             raise InvalidRequest("Give the id of a generation: ?id=…", param="id") from error
         try:
-            rows = await process.current().backbone.connections.call(
-                self.QUERY, [id, self.caller.organization]
-            )
+            rows = await process.current().backbone.connections.call(self.QUERY, [id, self.caller.organization])
         except DatabaseAway as error:
             raise Unavailable("Generations cannot be read just now.", retry_after=1) from error
         if not rows:
             raise NotFound("There is no such generation.", code="generation_not_found", param="id")
         found = rows[0][0]
         lines = [
-            {"item": line["item"], "quantity": line["quantity"], "rate": line["charge"]}
-            for line in found["arithmetic"]
+            {"item": line["item"], "quantity": line["quantity"], "rate": line["charge"]} for line in found["arithmetic"]
         ]
         return json_response({**found, "id": id.hex, "object": "generation", "arithmetic": lines})
 

@@ -145,7 +145,10 @@ class Catalog:
 
     def having(self, changes: Mapping[str, Sequence[str]]) -> set[int]:
         """The models that held the changed rows, of which some may be deleted by now."""
-        offers, credentials = set(changes.get("routing_offer", ())), set(changes.get("routing_credential", ()))
+        offers, credentials = (
+            set(changes.get("routing_offer", ())),
+            set(changes.get("routing_credential", ())),
+        )
         return {
             model.id
             for model in self.by_id.values()
@@ -166,11 +169,11 @@ def from_rows(rows: Iterable[Sequence[Any]]) -> dict[int, Model]:
 
 
 def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
-    slug, name, aliases, inputs, outputs, context, cap, parameters, capabilities, published, *bounds = head
+    slug, name, aliases, inputs, outputs, context, cap, parameters, capabilities, published, image, audio, file = head
     ordered = tuple(sorted(offers, key=lambda offer: (offer.priority, offer.id)))
     return Model(
         id, slug, name, tuple(aliases), tuple(inputs), tuple(outputs), context, cap, tuple(parameters),
-        tuple(capabilities), published, *bounds, offers=ordered,
+        tuple(capabilities), published, image, audio, file, ordered,
     )  # fmt: skip
 
 

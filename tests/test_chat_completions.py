@@ -42,7 +42,12 @@ def test_it_answers_and_accounts_for_every_token(gateway: Gateway, alice: Tenant
         alice.project.id,
         alice.key.id,
     )
-    assert (usage.status, usage.basis, usage.finish_reason, usage.stream) == ("completed", "reported", "stop", False)
+    assert (usage.status, usage.basis, usage.finish_reason, usage.stream) == (
+        "completed",
+        "reported",
+        "stop",
+        False,
+    )
     assert (usage.prompt_tokens, usage.completion_tokens) == (11, 7)
     assert (usage.end_user, usage.metadata) == ("u-1", {"run": "7"})
     # 11 input tokens at $2 and 7 output tokens at $4 a million; half of that is the provider's.
@@ -78,7 +83,12 @@ def test_it_streams_and_settles_before_the_last_part(gateway: Gateway, alice: Te
     assert chunks[-2]["usage"]["prompt_tokens"] == 5
     assert chunks[-2]["usage"]["completion_tokens"] == 3
     usage = Usage.objects.get(id=chunks[0]["id"])
-    assert (usage.status, usage.stream, usage.prompt_tokens, usage.completion_tokens) == ("completed", True, 5, 3)
+    assert (usage.status, usage.stream, usage.prompt_tokens, usage.completion_tokens) == (
+        "completed",
+        True,
+        5,
+        3,
+    )
     assert usage.ttft_ms is not None
 
 
@@ -93,7 +103,12 @@ def test_it_meters_usage_the_client_did_not_ask_for(gateway: Gateway, alice: Ten
 def test_fields_it_does_not_know_pass_through(gateway: Gateway, alice: Tenant, provider: Any) -> None:
     model = make_model(provider, "sim-small?echo")
     synchronize(gateway)
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x-odd": [1.5, None]}}}]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": "f", "parameters": {"type": "object", "x-odd": [1.5, None]}},
+        }
+    ]
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
     body = {
         "messages": [{"role": "user", "content": [{"type": "text", "text": "é\u2028"}, image]}],
@@ -151,7 +166,7 @@ def test_an_unknown_model_is_refused_and_nothing_happens(
 ) -> None:
     model = make_model(provider)
     synchronize(gateway)
-    narrow, secret = make_key(alice.project, name="narrow", allowed_models=["some/other"])
+    _, secret = make_key(alice.project, name="narrow", allowed_models=["some/other"])
     for key, name in ((alice.secret, "no/such"), (secret, model.slug)):
         response = gateway.chat(key, name)
         assert response.status_code == 404

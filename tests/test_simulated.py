@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -76,10 +77,7 @@ def test_it_streams_a_token_an_event_and_usage_only_when_asked(provider: Simulat
     }
     deltas = [{"role": "assistant", "content": ""}, {"content": "You"}, {"content": " said:"}]
     assert seen.events == [
-        *(
-            {**shell, "choices": [{"index": 0, "delta": d, "finish_reason": None}], "usage": None}
-            for d in deltas
-        ),
+        *({**shell, "choices": [{"index": 0, "delta": d, "finish_reason": None}], "usage": None} for d in deltas),
         {**shell, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": None},
         {**shell, "choices": [], "usage": usage(6, 2)},
         "[DONE]",
@@ -162,17 +160,11 @@ def test_what_is_said_can_be_chosen(provider: SimulatedProvider) -> None:
         return ask(provider, model, **how).json["choices"][0]["message"]["content"]
 
     assert content("sim?text=a%26b%20%20c%E2%80%A8%F0%9F%A6%80%20") == "a&b  c\u2028\N{CRAB} "
-    assert (
-        ask(provider, "sim?text=a%26b%20%20c%E2%80%A8%F0%9F%A6%80%20", stream=True).text
-        == "a&b  c\u2028\N{CRAB} "
-    )
+    assert ask(provider, "sim?text=a%26b%20%20c%E2%80%A8%F0%9F%A6%80%20", stream=True).text == "a&b  c\u2028\N{CRAB} "
     assert content("sim?tokens=0") == ""
     assert content("sim?ignore_max&tokens=3", max_tokens=1) == "You said: hello"
     sent = request("sim?echo", extra={"deep": [1, None, "é"]}, max_tokens=1)
-    assert (
-        content("sim?echo", extra={"deep": [1, None, "é"]}, max_tokens=1).encode()
-        == sent.partition(b"\r\n\r\n")[2]
-    )
+    assert content("sim?echo", extra={"deep": [1, None, "é"]}, max_tokens=1).encode() == sent.partition(b"\r\n\r\n")[2]
     length = str(len(request("sim?echo_headers").partition(b"\r\n\r\n")[2]))
     assert json.loads(content("sim?echo-headers", headers="Connection: close\r\nX-A: 1\r\nX-A: 2\r\n")) == [
         ["host", "x"],
@@ -243,9 +235,7 @@ def test_usage_goes_where_it_is_asked_to(provider: SimulatedProvider) -> None:
         ("missing", None),
     ],
 )
-def test_usage_lies_and_the_bill_does_not(
-    provider: SimulatedProvider, lie: str, reported: str | None
-) -> None:
+def test_usage_lies_and_the_bill_does_not(provider: SimulatedProvider, lie: str, reported: str | None) -> None:
     asked = {"stream": True, "stream_options": {"include_usage": True}}
     for how in ({}, asked):
         text = ask(provider, f"sim?wrong_usage={lie}", **how).body.decode()
@@ -277,9 +267,7 @@ def test_usage_twice_says_half_first(provider: SimulatedProvider) -> None:
         ("bom", b"\xef\xbb\xbfdata: {JSON}\n\n", b"data: [DONE]\n\n"),
     ],
 )
-def test_events_are_framed_as_asked(
-    provider: SimulatedProvider, framing: str, first: bytes, end: bytes
-) -> None:
+def test_events_are_framed_as_asked(provider: SimulatedProvider, framing: str, first: bytes, end: bytes) -> None:
     chunks, complete = ask(provider, f"sim?framing={framing}&tokens=1", stream=True).chunks
     assert complete and len(chunks) == 4
     assert re.sub(rb"\{.*\}", b"{JSON}", chunks[0]) == first
@@ -368,6 +356,18 @@ def test_a_client_that_leaves_is_billed_for_what_it_was_sent_with_the_time(
     (line,) = provider.bill()
     assert (line["ended"], line["events"], counts(line)) == ("client_closed", 4, (6, 0, 3, 0))
     assert left <= line["at"] < left + 5
+
+
+def test_a_client_that_stops_sending_has_left_though_it_reads_nothing(provider: SimulatedProvider) -> None:
+    """The backlog that it leaves unread keeps the connection, not the answer."""
+    with dial(provider) as client:
+        client.sendall(request("sim?fault=big_body&size=256M"))
+        client.recv(1)
+        client.shutdown(socket.SHUT_WR)
+        provider.until(answering=0)
+        (line,) = provider.bill()
+    assert (line["ended"], counts(line)) == ("client_closed", (6, 0, 0, 0))
+    assert 0 < line["bytes"] < 256 << 20
 
 
 def test_connections_are_kept_alive_and_numbered(provider: SimulatedProvider) -> None:

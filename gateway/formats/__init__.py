@@ -1,0 +1,1 @@
+"""How pages write dates. Django looks for these by language."""

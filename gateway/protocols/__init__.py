@@ -1,0 +1,71 @@
+"""Wire protocols, one module each, both directions, without I/O. This page is what such a module must have.
+
+A protocol is neither a vendor (a row) nor a model family (a column). Where client and upstream speak the same
+one, the client's body passes with every field it had.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from billing.tokens import Tokens
+from gateway.errors import GatewayError, UpstreamFault
+from gateway.protocols import openai_chat
+from gateway.protocols.openai_chat import ChatRequest
+
+
+class Answer(Protocol):
+    """An upstream's answer while its bytes come. It never waits, so it is neither sync nor async."""
+
+    meaningful: bool  # Something to show has been read. Before that another offer may be tried.
+    complete: bool  # The upstream said that it is done.
+    usage: Tokens | None  # Its counts; None if it sent none that can be believed.
+    usage_suspect: bool  # It sent counts that cannot be.
+    fault: UpstreamFault | None  # Waits while frames that came before it are sent; check after each `feed`.
+
+    @property
+    def relayed_bytes(self) -> int:
+        """UTF-8 bytes of text read, for an estimate."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """In OpenAI's words."""
+
+    @property
+    def native_finish_reason(self) -> str | None:
+        """In the upstream's word."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Frames for a streaming client, never the terminal part. Raises `UpstreamFault`."""
+
+    def end(self) -> None:
+        """The upstream's body ended. Raises `UpstreamFault` if the answer is not whole."""
+
+    def set_usage(self, tokens: Tokens) -> None:
+        """Show these counts where the upstream sent none."""
+
+    def final(self) -> bytes:
+        """After settlement, once: the terminal part of a stream, or the whole body."""
+
+
+class WireProtocol(Protocol):
+    """What a protocol module has."""
+
+    def parse(self, body: Any, raw_length: int) -> ChatRequest:
+        """Check a client's body. Raises `InvalidRequest`."""
+
+    def upstream_body(
+        self, request: ChatRequest, *, model: str, output_cap: int | None, cap_field: str, ask_usage: bool
+    ) -> bytes:
+        """What is sent to an upstream of this protocol."""
+
+    def AnswerReader(self, request: ChatRequest, *, id: str, created: int, model: str) -> Answer:
+        """A reader of one 2xx body; `id`, `created` (Unix seconds), `model` are what the client is shown."""
+
+    def fault_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
+        """What a non-2xx answer means."""
+
+    def error_event(self, error: GatewayError) -> bytes:
+        """How a stream that has begun tells of a failure."""
+
+
+PROTOCOLS: dict[str, WireProtocol] = {"openai_chat": openai_chat}
