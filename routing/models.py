@@ -3,7 +3,9 @@
 A wire protocol is a module, a vendor is a row of `Provider`, a quirk is a column. Nothing compares vendor names.
 """
 
+import re
 import uuid
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -16,8 +18,36 @@ from accounts.sealing import open_sealed, seal
 from billing.models import Tariff
 
 model_slug_validator = RegexValidator(
-    r"\A[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._:-]{1,128}\Z", "author/name: letters, digits, dots, dashes, underscores."
+    r"\A[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._:-]{1,128}\Z",
+    "author/name: letters, digits, dots, dashes, underscores.",
 )
+
+
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_BASE_URL = re.compile(
+    rf"https?://(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>{_LABEL}(?:\.{_LABEL})*))(?::(?P<port>[1-9][0-9]{{0,4}}))?"
+    r"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~:@$+=,-]+)*/?"
+)
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+
+
+def validate_base_url(text: str) -> None:
+    """Raises ValidationError for what two parsers could read in two ways: anything but scheme, host, port and plain
+    path segments in ASCII, an IPv4 address that is not four plain decimals. The egress guard parses an address again
+    at every dial, and judges where it leads.
+    """
+    found = _BASE_URL.fullmatch(text)
+    try:
+        if not found or int(found["port"] or 1) > 65535 or len(found["name"] or "") > 253:
+            raise ValueError
+        if found["v6"]:
+            IPv6Address(found["v6"])
+        elif _NUMBER.fullmatch(found["name"].rpartition(".")[2]):
+            IPv4Address(found["name"])
+    except ValueError:
+        raise ValidationError(
+            "Write it like https://api.example.com/v1, without user, query, fragment or escapes."
+        ) from None
 
 
 class Protocol(models.TextChoices):
@@ -53,13 +83,17 @@ class Provider(models.Model):
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=200)
     protocol = models.CharField(max_length=32, choices=Protocol.choices, default=Protocol.OPENAI_CHAT)
-    base_url = models.CharField(max_length=300, help_text="Up to, not including, /chat/completions.")
+    base_url = models.CharField(
+        max_length=300, validators=[validate_base_url], help_text="Up to, not including, /chat/completions."
+    )
     auth_style = models.CharField(max_length=16, choices=AuthStyle.choices, default=AuthStyle.BEARER)
     active = models.BooleanField(default=True)
     stream_usage = models.BooleanField(default=True, help_text="Takes stream_options.include_usage.")
     cap_field = models.CharField(max_length=24, choices=CapField.choices, default=CapField.MAX_TOKENS)
     connect_timeout = models.FloatField(default=5)
-    first_byte_timeout = models.FloatField(default=120)
+    first_byte_timeout = models.FloatField(
+        default=300, help_text="A whole answer is silent until it is finished."
+    )
     idle_timeout = models.FloatField(default=30, help_text="Between two chunks of an answer.")
     total_timeout = models.FloatField(default=900)
 
@@ -70,7 +104,10 @@ class Provider(models.Model):
         """Saves, and empties the credentials when the address changed."""
         with transaction.atomic():
             before = (
-                Provider.objects.select_for_update().filter(pk=self.pk).values_list("base_url", flat=True).first()
+                Provider.objects.select_for_update()
+                .filter(pk=self.pk)
+                .values_list("base_url", flat=True)
+                .first()
             )
             super().save(*args, **kwargs)
             if before is not None and before != self.base_url:
@@ -132,15 +169,25 @@ class Model(models.Model):
     name = models.CharField(max_length=200)
     aliases = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     input_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
-    output_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
+    output_modalities = ArrayField(
+        models.CharField(max_length=8, choices=Modality.choices), default=text_only
+    )
     context_length = models.PositiveIntegerField(default=0)
-    max_output = models.PositiveIntegerField(default=4096, help_text="Output tokens at most; the cap of a hold.")
+    max_output = models.PositiveIntegerField(
+        default=4096, help_text="Output tokens at most; the cap of a hold."
+    )
     supported_parameters = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     published_on = models.DateField(null=True, blank=True)
-    image_token_bound = models.PositiveIntegerField(default=8192, help_text="Tokens an image counts for in a hold.")
-    audio_token_bound = models.PositiveIntegerField(default=32768, help_text="Tokens an audio part counts for.")
-    file_token_bound = models.PositiveIntegerField(default=131072, help_text="Tokens a file or video counts for.")
+    image_token_bound = models.PositiveIntegerField(
+        default=8192, help_text="Tokens an image counts for in a hold."
+    )
+    audio_token_bound = models.PositiveIntegerField(
+        default=32768, help_text="Tokens an audio part counts for."
+    )
+    file_token_bound = models.PositiveIntegerField(
+        default=131072, help_text="Tokens a file or video counts for."
+    )
     active = models.BooleanField(default=True)
 
     def __str__(self) -> str:
@@ -149,7 +196,9 @@ class Model(models.Model):
     def clean(self) -> None:
         """Raises ValidationError for an alias that another model already answers to."""
         names = [self.slug, *self.aliases]
-        others = Model.objects.exclude(pk=self.pk).filter(models.Q(slug__in=names) | models.Q(aliases__overlap=names))
+        others = Model.objects.exclude(pk=self.pk).filter(
+            models.Q(slug__in=names) | models.Q(aliases__overlap=names)
+        )
         taken = others.first()
         if taken:
             raise ValidationError({"aliases": f"{taken.slug} already answers to one of these names."})
@@ -169,7 +218,9 @@ class Offer(models.Model):
     active = models.BooleanField(default=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["model", "provider", "upstream_model"], name="one_offer_each")]
+        constraints = [
+            models.UniqueConstraint(fields=["model", "provider", "upstream_model"], name="one_offer_each")
+        ]
 
     def __str__(self) -> str:
         return f"{self.model.slug} at {self.provider.slug}"
