@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from decimal import Decimal
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -104,7 +104,7 @@ def rates_shown(rates: Rates) -> str:
     return ", ".join(f"{item} {_pair_shown(pair)}" for item, pair in rates.items())
 
 
-def _pair_shown(pair: tuple[Any, Any] | None) -> str:
+def _pair_shown(pair: tuple[Decimal | None, Decimal | None] | None) -> str:
     if pair is None:
         return "none"
     cost, charge = ("unknown" if price is None else shown(price) for price in pair)
@@ -118,9 +118,8 @@ def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
 def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
     found = {row.slug: row for row in Provider.objects.filter(slug__in=[entry.name for entry in entries])}
     addresses = {row.slug: row.base_url for row in found.values()}
-    sealed_before = list(
-        Credential.objects.filter(provider__in=found.values()).exclude(sealed="").select_related("provider")
-    )
+    sealed = Credential.objects.filter(provider__in=found.values()).exclude(sealed="").select_related("provider")
+    sealed_before = list(sealed)
     providers = [
         Wanted(
             entry,
@@ -133,24 +132,25 @@ def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
         for entry in entries
     ]
     write(providers, difference)
-    egress = Egress(parse_allow(settings.EGRESS_ALLOW))
-    for provider in providers:
-        if addresses.get(provider.entry.name) != provider.row.base_url:
-            try:
-                egress.check_url(parse_base_url(provider.row.base_url))
-            except ForbiddenAddress as error:
-                difference.notes.append(f"{provider.label}: {provider.row.base_url} will not be dialled: {error}")
-    given = {
-        (provider.entry.name, credential.name)
-        for provider in providers
-        for credential in provider.entry.inner["credentials"]
-        if "secret" in credential.values
-    }
-    for credential in sealed_before:
-        slug = credential.provider.slug
-        if addresses[slug] != found[slug].base_url and (slug, credential.name) not in given:
-            difference.changed(f"credential {credential}", ["secret removed, since the address changed"])
+    moved = [provider for provider in providers if addresses.get(provider.entry.name) != provider.row.base_url]
+    _note_addresses(moved, sealed_before, difference)
     _apply_credentials(providers, difference)
+
+
+def _note_addresses(
+    moved: Sequence[Wanted[Provider]], sealed_before: Sequence[Credential], difference: Difference
+) -> None:
+    """Says what follows from new addresses: some are not dialled, and saving them emptied credentials."""
+    egress = Egress(parse_allow(settings.EGRESS_ALLOW))
+    for provider in moved:
+        try:
+            egress.check_url(parse_base_url(provider.row.base_url))
+        except ForbiddenAddress as error:
+            difference.notes.append(f"{provider.label}: {provider.row.base_url} will not be dialled: {error}")
+        given = {entry.name for entry in provider.entry.inner["credentials"] if "secret" in entry.values}
+        for credential in sealed_before:
+            if credential.provider_id == provider.row.pk and credential.name not in given:
+                difference.changed(f"credential {credential}", ["secret removed, since the address changed"])
 
 
 def _apply_credentials(providers: Sequence[Wanted[Provider]], difference: Difference) -> None:

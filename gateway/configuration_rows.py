@@ -1,6 +1,6 @@
 """Bringing rows to what a configuration file says, and the difference that makes, in words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -76,7 +76,7 @@ class Wanted(Generic[M]):
         """Raises `ConfigurationError` for columns that do not go together, or not with other rows."""
         self._placing_errors(self.row.clean)
 
-    def _placing_errors(self, check: Any) -> None:
+    def _placing_errors(self, check: Callable[[], None]) -> None:
         try:
             check()
         except ValidationError as error:

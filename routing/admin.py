@@ -1,0 +1,184 @@
+"""Console pages: providers with their credentials, models, and offers."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_post_parameters
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminPasswordWidget
+
+from accounts.console import Page, Rows
+from accounts.sealing import CannotOpen
+from routing.models import AuthStyle, Credential, Model, Offer, Provider
+
+
+class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A credential whose secret goes in and never comes out."""
+
+    secret = forms.CharField(
+        required=False,
+        strip=True,
+        max_length=4096,
+        help_text="Empty: what is stored stays.",
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
+    )
+
+    class Meta:
+        model = Credential
+        fields = ("name", "secret", "active")
+
+    def clean_secret(self) -> str:
+        """Raises ValidationError for what no header can carry."""
+        secret: str = self.cleaned_data["secret"]
+        if secret:
+            # Sealed for nowhere and dropped: the provider's address is not saved yet.
+            Credential(provider=Provider(base_url="")).put(secret)
+        return secret
+
+    def save(self, commit: bool = True) -> Any:
+        """Saves; a typed secret is sealed for the address its provider has been saved with.
+
+        What was not typed is not written: the instance was read before the provider was saved, which may have
+        emptied it.
+        """
+        credential, columns = self.instance, ["name", "active"]
+        if self.cleaned_data["secret"]:
+            credential.provider = Provider.objects.get(pk=credential.provider_id)
+            credential.put(self.cleaned_data["secret"])
+            columns += ["sealed", "hint"]
+        if credential._state.adding or not commit:
+            return super().save(commit)
+        credential.save(update_fields=columns)
+        return credential
+
+
+class CredentialRows(Rows):
+    """A provider's credentials, on the page of the address they are sent to."""
+
+    model = Credential
+    form = CredentialForm
+    fields = ("name", "secret", "stored", "active")
+    readonly_fields = ("stored",)
+
+    @display(description="Stored")
+    def stored(self, credential: Credential) -> str:
+        """The secret's end, or what is wrong with it."""
+        if credential._state.adding:
+            return "-"
+        if not credential.sealed:
+            return "nothing: type it"
+        try:
+            credential.secret()
+        except CannotOpen:
+            return "cannot be opened: type it again"
+        return credential.hint if credential.hint == "…" else f"…{credential.hint}"
+
+
+class OfferRows(Rows):
+    """A model's offers."""
+
+    model = Offer
+    fields = (
+        "provider",
+        "upstream_model",
+        "priority",
+        "weight",
+        "tariff",
+        "context_length",
+        "max_output",
+        "active",
+    )
+    autocomplete_fields = ("provider", "tariff")
+
+
+@admin.register(Provider)
+class ProviderPage(Page):
+    """Who sells, at which address, with which secrets."""
+
+    list_display = ("slug", "name", "protocol", "base_url", "secrets", "active")
+    list_filter = ("active", "protocol")
+    search_fields = ("slug", "name", "base_url")
+    ordering = ("slug",)
+    inlines = (CredentialRows,)
+    fieldsets = (
+        (None, {"fields": (("slug", "name"), "base_url", ("protocol", "auth_style"), "active")}),
+        ("Quirks", {"fields": (("cap_field", "stream_usage"),)}),
+        (
+            "Timeouts, in seconds",
+            {"fields": (("connect_timeout", "first_byte_timeout"), ("idle_timeout", "total_timeout"))},
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        ready = Count("credentials", filter=Q(credentials__active=True) & ~Q(credentials__sealed=""))
+        return super().get_queryset(request).annotate(ready=ready)
+
+    @display(description="Secrets", ordering="ready")
+    def secrets(self, provider: Any) -> str:
+        """How many may be sent."""
+        return "none needed" if provider.auth_style == AuthStyle.NONE else str(provider.ready)
+
+    @method_decorator(sensitive_post_parameters())
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The form; no report of an error in it holds what was typed."""
+        return super().changeform_view(request, *args, **kwargs)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Saves the credentials, and says which secrets a changed address has left to be typed."""
+        super().save_related(request, form, formsets, change)
+        empty = form.instance.credentials.filter(active=True, sealed="").values_list("name", flat=True)
+        if form.instance.auth_style != AuthStyle.NONE and empty:
+            moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""
+            messages.warning(request, f"{moved}Type the secret of: {', '.join(empty)}.")
+
+
+@admin.register(Model)
+class ModelPage(Page):
+    """Models under their public names, with who offers them."""
+
+    list_display = ("slug", "name", "context_length", "max_output", "offer_count", "active")
+    list_filter = ("active",)
+    search_fields = ("slug", "name")
+    ordering = ("slug",)
+    inlines = (OfferRows,)
+    fieldsets = (
+        (None, {"fields": (("slug", "name"), "aliases", ("published_on", "active"))}),
+        ("Sizes, in tokens", {"fields": (("context_length", "max_output"),)}),
+        (
+            "What it takes",
+            {"fields": (("input_modalities", "output_modalities"), ("supported_parameters", "capabilities"))},
+        ),
+        ("Bounds of a hold", {"fields": (("image_token_bound", "audio_token_bound", "file_token_bound"),)}),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(offered=Count("offers", filter=Q(offers__active=True)))
+
+    @display(description="Offers", ordering="offered")
+    def offer_count(self, model: Any) -> int:
+        """Active ones."""
+        return int(model.offered)
+
+
+@admin.register(Offer)
+class OfferPage(Page):
+    """Which provider sells which model, at what tariff."""
+
+    list_display = ("model", "provider", "upstream_model", "priority", "weight", "tariff", "active")
+    list_filter = ("active", ("provider", AutocompleteSelectFilter))
+    list_select_related = ("model", "provider", "tariff")
+    search_fields = ("model__slug", "provider__slug", "upstream_model")
+    ordering = ("model__slug", "priority")
+    autocomplete_fields = ("model", "provider", "tariff")
+    fields = (
+        ("model", "provider"),
+        "upstream_model",
+        ("priority", "weight"),
+        ("tariff", "active"),
+        ("context_length", "max_output"),
+    )

@@ -1,0 +1,53 @@
+"""Well-known vendors with an OpenAI-compatible endpoint, as data: what a price list does not say about them.
+
+Facts from each vendor's own documentation. A vendor that is not here is not imported: it speaks another
+protocol, its address is different for each customer, or nobody has looked.
+"""
+
+from dataclasses import dataclass
+
+from routing.models import AuthStyle, CapField
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """Where a vendor's endpoint is and how it differs. `slug` is also its name in the price list.
+
+    `author` stands before a model's name in its public slug, unless the vendor's name for it has one already.
+    `only`: beginnings of the names that this endpoint sells; empty: everything on the list.
+    """
+
+    slug: str
+    author: str
+    base_url: str
+    auth_style: str = AuthStyle.BEARER
+    cap_field: str = CapField.MAX_TOKENS
+    stream_usage: bool = True
+    only: tuple[str, ...] = ()
+
+
+# A model's name and context come from the first vendor here that lists it: those who make models come first.
+VENDORS = (
+    Vendor("openai", "openai", "https://api.openai.com/v1", cap_field=CapField.MAX_COMPLETION_TOKENS),
+    Vendor("anthropic", "anthropic", "https://api.anthropic.com/v1"),
+    Vendor(
+        "google",
+        "google",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        only=("gemini-", "gemma-"),  # the list has the models of another of its services too
+    ),
+    # Refuses fields it does not know, stream_options among them, and ends a stream with usage unasked.
+    Vendor("mistral", "mistralai", "https://api.mistral.ai/v1", stream_usage=False),
+    Vendor("x-ai", "x-ai", "https://api.x.ai/v1"),
+    Vendor("deepseek", "deepseek", "https://api.deepseek.com/v1"),
+    Vendor("moonshotai", "moonshotai", "https://api.moonshot.ai/v1"),
+    Vendor("zai", "z-ai", "https://api.z.ai/api/paas/v4"),
+    Vendor("minimax", "minimax", "https://api.minimax.io/v1"),
+    Vendor("groq", "groq", "https://api.groq.com/openai/v1"),
+    Vendor("cerebras", "cerebras", "https://api.cerebras.ai/v1"),
+    Vendor("fireworks", "fireworks", "https://api.fireworks.ai/inference/v1"),
+    Vendor("together", "together", "https://api.together.xyz/v1"),
+    Vendor("novita", "novita", "https://api.novita.ai/openai/v1"),
+    Vendor("ovhcloud", "ovhcloud", "https://oai.endpoints.kepler.ai.cloud.ovh.net/v1"),
+    Vendor("openrouter", "openrouter", "https://openrouter.ai/api/v1"),
+)
