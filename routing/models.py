@@ -91,9 +91,7 @@ class Provider(models.Model):
     stream_usage = models.BooleanField(default=True, help_text="Takes stream_options.include_usage.")
     cap_field = models.CharField(max_length=24, choices=CapField.choices, default=CapField.MAX_TOKENS)
     connect_timeout = models.FloatField(default=5)
-    first_byte_timeout = models.FloatField(
-        default=300, help_text="A whole answer is silent until it is finished."
-    )
+    first_byte_timeout = models.FloatField(default=300, help_text="A whole answer is silent until it is finished.")
     idle_timeout = models.FloatField(default=30, help_text="Between two chunks of an answer.")
     total_timeout = models.FloatField(default=900)
 
@@ -103,12 +101,7 @@ class Provider(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves, and empties the credentials when the address changed."""
         with transaction.atomic():
-            before = (
-                Provider.objects.select_for_update()
-                .filter(pk=self.pk)
-                .values_list("base_url", flat=True)
-                .first()
-            )
+            before = Provider.objects.select_for_update().filter(pk=self.pk).values_list("base_url", flat=True).first()
             super().save(*args, **kwargs)
             if before is not None and before != self.base_url:
                 self.credentials.update(sealed="", hint="")
@@ -169,25 +162,15 @@ class Model(models.Model):
     name = models.CharField(max_length=200)
     aliases = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     input_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
-    output_modalities = ArrayField(
-        models.CharField(max_length=8, choices=Modality.choices), default=text_only
-    )
+    output_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
     context_length = models.PositiveIntegerField(default=0)
-    max_output = models.PositiveIntegerField(
-        default=4096, help_text="Output tokens at most; the cap of a hold."
-    )
+    max_output = models.PositiveIntegerField(default=4096, help_text="Output tokens at most; the cap of a hold.")
     supported_parameters = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     published_on = models.DateField(null=True, blank=True)
-    image_token_bound = models.PositiveIntegerField(
-        default=8192, help_text="Tokens an image counts for in a hold."
-    )
-    audio_token_bound = models.PositiveIntegerField(
-        default=32768, help_text="Tokens an audio part counts for."
-    )
-    file_token_bound = models.PositiveIntegerField(
-        default=131072, help_text="Tokens a file or video counts for."
-    )
+    image_token_bound = models.PositiveIntegerField(default=8192, help_text="Tokens an image counts for in a hold.")
+    audio_token_bound = models.PositiveIntegerField(default=32768, help_text="Tokens an audio part counts for.")
+    file_token_bound = models.PositiveIntegerField(default=131072, help_text="Tokens a file or video counts for.")
     active = models.BooleanField(default=True)
 
     def __str__(self) -> str:
@@ -196,9 +179,7 @@ class Model(models.Model):
     def clean(self) -> None:
         """Raises ValidationError for an alias that another model already answers to."""
         names = [self.slug, *self.aliases]
-        others = Model.objects.exclude(pk=self.pk).filter(
-            models.Q(slug__in=names) | models.Q(aliases__overlap=names)
-        )
+        others = Model.objects.exclude(pk=self.pk).filter(models.Q(slug__in=names) | models.Q(aliases__overlap=names))
         taken = others.first()
         if taken:
             raise ValidationError({"aliases": f"{taken.slug} already answers to one of these names."})
@@ -218,9 +199,7 @@ class Offer(models.Model):
     active = models.BooleanField(default=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["model", "provider", "upstream_model"], name="one_offer_each")
-        ]
+        constraints = [models.UniqueConstraint(fields=["model", "provider", "upstream_model"], name="one_offer_each")]
 
     def __str__(self) -> str:
         return f"{self.model.slug} at {self.provider.slug}"

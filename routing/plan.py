@@ -62,6 +62,4 @@ def _candidate(offer: Offer, wanted: Wanted) -> Candidate:
             reason = Reason.UNPRICED
         elif price > wanted.max_price:
             reason = Reason.TOO_DEAR
-    return Candidate(
-        offer, reason is Reason.PRIORITY, reason, cap, rates, version.id if version else None, worst
-    )
+    return Candidate(offer, reason is Reason.PRIORITY, reason, cap, rates, version.id if version else None, worst)

@@ -35,6 +35,9 @@ class UnknownVendor(Exception):
     """There is no such vendor in the table or on the list. The message names those there are."""
 
 
+UNKNOWN_MAX_OUTPUT = 32_768  # tokens, where the price list knows no context either
+
+
 @dataclass(slots=True)
 class Starter:
     """What an import would do: a line a thing, and the rows to be made and changed for it."""
@@ -150,11 +153,12 @@ class _Known:
             return
         model = self.models.get(listing.slug)
         if model is None:
-            model = Model(slug=listing.slug, name=listing.name, context_length=listing.context_length)
+            model = Model(slug=listing.slug, name=listing.name)
+            _size(model, listing)
             self.models[listing.slug] = self.starter.models[listing.slug] = model
             self.starter.lines.append(f"+ model {listing.slug}")
         elif not model.context_length and model._state.adding:
-            model.context_length = listing.context_length
+            _size(model, listing)
         label = f"offer {listing.slug} at {listing.vendor} as {listing.upstream_model}"
         offer = self.offers.get((listing.slug, listing.vendor, listing.upstream_model))
         if listing.reason:
@@ -241,6 +245,12 @@ class _Known:
             active=tariff is not None,
         )
         self.starter.offers.append(row)
+
+
+def _size(model: Model, listing: Listing) -> None:
+    """The price list has no output limits: what a model writes is bounded by what it can hold, so nothing is cut."""
+    model.context_length = listing.context_length
+    model.max_output = listing.context_length or UNKNOWN_MAX_OUTPUT
 
 
 def _tariff_slug(listing: Listing) -> str:

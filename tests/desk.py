@@ -15,9 +15,9 @@ from accounts.keys import new_secret
 from accounts.models import ApiKey, Organization, Project
 from billing.models import Budget, Limit, Rate, Tariff, TariffVersion
 from gateway.configuration import apply
-from gateway.configuration_file import ConfigurationError
-from gateway.configuration_rows import Difference
-from gateway.configuration_schema import Noun
+from gateway.configuration.file import ConfigurationError
+from gateway.configuration.rows import Difference
+from gateway.configuration.schema import Noun
 from routing.models import Model, Offer, Provider
 
 ROOT = Path(__file__).resolve().parent.parent

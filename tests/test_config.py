@@ -16,7 +16,7 @@ from accounts.keys import digest, new_secret
 from accounts.models import ApiKey, Organization, Project
 from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion
 from gateway.configuration import apply
-from gateway.configuration_schema import SECTIONS
+from gateway.configuration.schema import SECTIONS
 from routing.models import Credential, Offer, Provider
 from tests.cast import make_key, make_tenant
 from tests.desk import (

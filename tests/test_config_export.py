@@ -8,9 +8,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from gateway.configuration import apply
-from gateway.configuration_export import export
-from gateway.configuration_file import load
-from gateway.configuration_schema import read
+from gateway.configuration.export import export
+from gateway.configuration.file import load
+from gateway.configuration.schema import read
 from routing.models import Credential
 from tests.cast import make_key, make_tenant
 from tests.desk import PROVIDER, PROVIDER_SECRET, TARIFF, WHOLE, Desk, coming, empty_everything, undone, whole

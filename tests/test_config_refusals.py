@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from accounts.models import Organization
 from billing.models import Tariff
-from gateway.configuration_file import ConfigurationError, load
-from gateway.configuration_schema import SECTIONS, read
+from gateway.configuration.file import ConfigurationError, load
+from gateway.configuration.schema import SECTIONS, read
 from routing.models import Model, Provider
 from tests.desk import KEY, PROVIDER, Desk, nouns
 

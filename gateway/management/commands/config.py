@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.models import Organization
 from gateway.configuration import apply
-from gateway.configuration_export import export
-from gateway.configuration_file import ConfigurationError
-from gateway.configuration_rows import Difference
+from gateway.configuration.export import export
+from gateway.configuration.file import ConfigurationError
+from gateway.configuration.rows import Difference
 
 
 class Command(BaseCommand):

@@ -10,7 +10,7 @@ from typing import Any
 
 from accounts.models import Scope
 from billing.models import Item, Measure, Period
-from gateway.configuration_file import (
+from gateway.configuration.file import (
     At,
     ConfigurationError,
     Reader,

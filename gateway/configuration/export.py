@@ -15,8 +15,8 @@ from django.db import models
 
 from accounts.models import ApiKey, Organization, Project
 from billing.models import Budget, Limit, Rate, Tariff
-from gateway.configuration_rows import plain_decimal, shown
-from gateway.configuration_schema import (
+from gateway.configuration.rows import plain_decimal, shown
+from gateway.configuration.schema import (
     BUDGET,
     CREDENTIAL,
     KEY,

@@ -10,7 +10,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 
 from billing.models import Rate, Tariff, TariffVersion
-from gateway.configuration_schema import Entry
+from gateway.configuration.schema import Entry
 from routing.models import Model, Offer
 
 M = TypeVar("M", bound=models.Model)

@@ -12,8 +12,8 @@ from django.utils.functional import cached_property
 from accounts.keys import digest, digests, display_prefix, is_well_formed, new_secret
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Budget, Limit
-from gateway.configuration_rows import Difference, Wanted, shown, write
-from gateway.configuration_schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry
+from gateway.configuration.rows import Difference, Wanted, shown, write
+from gateway.configuration.schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry
 
 
 @dataclass

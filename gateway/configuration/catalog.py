@@ -9,8 +9,8 @@ from django.core.exceptions import ValidationError
 
 from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion
-from gateway.configuration_rows import Difference, Wanted, shown, write
-from gateway.configuration_schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry, Rates
+from gateway.configuration.rows import Difference, Wanted, shown, write
+from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry, Rates
 from gateway.egress import Egress, ForbiddenAddress, parse_allow, parse_base_url
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from django.db import IntegrityError, connection, transaction
 
-from gateway.configuration_catalog import apply_catalog
-from gateway.configuration_file import ConfigurationError, load
-from gateway.configuration_rows import Difference
-from gateway.configuration_schema import read
-from gateway.configuration_tenancy import apply_tenancy
+from gateway.configuration.catalog import apply_catalog
+from gateway.configuration.file import ConfigurationError, load
+from gateway.configuration.rows import Difference
+from gateway.configuration.schema import read
+from gateway.configuration.tenancy import apply_tenancy
 from routing.turn import take_turn
 
 
