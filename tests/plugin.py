@@ -7,11 +7,14 @@ import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Generator
 from contextlib import ExitStack
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-STATE = Path(__file__).resolve().parent.parent / ".run" / "test"
+if TYPE_CHECKING:
+    from deploy.engines import Engines
+
+MOST_RUNS = 8  # of the tests at once in one checkout
 cleanup = ExitStack()
 
 
@@ -24,12 +27,21 @@ def pytest_load_initial_conftests() -> Generator[None]:
     os.environ.setdefault("SEALING_KEYS", urlsafe_b64encode(os.urandom(32)).decode())
     os.environ["INSECURE_COOKIES"] = "true"
     if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
-        from deploy.engines import start
-
-        engines = start(STATE)
-        cleanup.callback(engines.stop)
-        os.environ.update(engines.urls)
+        os.environ.update(cleanup.enter_context(first_free_engines()).urls)
     return (yield)
+
+
+def first_free_engines() -> "Engines":
+    """Engines on a folder that no other run of the tests holds, kept from run to run."""
+    from deploy.engines import start
+    from deploy.state import StateInUse, state_folder
+
+    for number in range(1, MOST_RUNS):
+        try:
+            return start(state_folder() / f"test-{number}")
+        except StateInUse:
+            continue
+    return start(state_folder() / f"test-{MOST_RUNS}")
 
 
 def pytest_unconfigure() -> None:

@@ -1,9 +1,10 @@
-"""Other users of the machine, for tests of what must hold between them, and a Python they can run."""
+"""Other users of the machine, what belongs to them, and a Python they can run."""
 
 import os
 import pwd
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from deploy.placing import can_use
@@ -39,6 +40,26 @@ def python_for(account: Account, folder: Path) -> tuple[Path, dict[str, str]]:
         shutil.copytree(Path(sys.base_prefix, part), home / part, ignore=unneeded, dirs_exist_ok=True)
     interpreter = _opened(home) / "bin" / Path(sys.executable).resolve().name
     return interpreter, {**environment, "LD_LIBRARY_PATH": str(home / "lib")}
+
+
+def not_ours(*more: Path) -> dict[Path, tuple[int, int, int]]:
+    """Mode, user and group of everything that a start finds and must leave as it is.
+
+    That is the checkout with its environment, the folders above, the temporary directory, and `more`.
+    """
+    leave_out = {".git", ".run", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+    found = {*CHECKOUT.parents, Path(tempfile.gettempdir()), *more}
+    for folder, folders, files in os.walk(CHECKOUT):
+        folders[:] = sorted(set(folders) - leave_out)
+        found |= {Path(folder), *(Path(folder, name) for name in files)}
+    return {path: (at.st_mode, at.st_uid, at.st_gid) for path in found if (at := _status(path))}
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None  # Another test's, or an editor's, for a moment.
 
 
 def copy_of_checkout(target: Path, account: Account | None = None) -> Path:

@@ -1,0 +1,44 @@
+# Meterline's commands. All of them first bring .venv to what requirements-dev.lock says; nothing else is needed
+# than make and PYTHON (3.11 or later) with its pip.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench lock environment
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo 'PYTHON=python3.12 chooses the interpreter, PORT=8080 the port of `make run`, ARGS="-k name" adds arguments.'
+
+run: environment ## Run everything here, with a demo, until Ctrl-C
+	@$(BIN)/python -m deploy.run
+
+test: environment ## Run all tests, against a real PostgreSQL and Valkey
+	$(BIN)/python -m pytest $(ARGS)
+
+check: environment ## Check format, lint, types, layers, migrations and deployment settings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@# As in production: fresh secrets, the console's settings, and no database.
+	env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example sh -c '\
+		$(BIN)/python manage.py makemigrations --check --dry-run && \
+		$(BIN)/python manage.py check --deploy --fail-level WARNING'
+
+format: environment ## Format the code and mend what lint can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: environment ## Measure the gateway beside its contenders
+	$(BIN)/python -m bench $(ARGS)
+
+lock: environment ## Resolve the dependencies of pyproject.toml into the two locks
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --extra dev pyproject.toml -o requirements-dev.lock
+
+environment:
+	@$(PYTHON) deploy/install.py
