@@ -232,7 +232,7 @@ class Generation:
             counters=held.counters,
             tries=self._tries,
             attempts=len(self._tries),
-            upstream_id=(getattr(reader, "upstream_id", "") or "") if reader else "",
+            upstream_id=reader.upstream_id if reader else "",
             finish_reason=(reader.finish_reason or "") if reader else "",
             native_finish_reason=(reader.native_finish_reason or "") if reader else "",
             ttft_ms=self._ttft_ms,

@@ -49,6 +49,7 @@ def test_it_answers_and_accounts_for_every_token(gateway: Gateway, alice: Tenant
         False,
     )
     assert (usage.prompt_tokens, usage.completion_tokens) == (11, 7)
+    assert usage.upstream_id not in ("", usage.id.hex)
     assert (usage.end_user, usage.metadata) == ("u-1", {"run": "7"})
     # 11 input tokens at $2 and 7 output tokens at $4 a million; half of that is the provider's.
     assert usage.charge == Decimal("0.000050")
@@ -196,7 +197,9 @@ def test_a_price_changed_in_the_console_takes_effect_within_a_second(
     model = make_model(provider, "sim-small?tokens=1&prompt=1000000")
     synchronize(gateway)
     gateway.chat(alice.secret, model.slug)
-    model.offers.get().tariff.versions.get().rates.filter(item="input").update(charge=Decimal("9"))
+    tariff = model.offers.get().tariff
+    assert tariff is not None
+    tariff.versions.get().rates.filter(item="input").update(charge=Decimal("9"))
 
     def charged_anew() -> bool:
         id = gateway.chat(alice.secret, model.slug).json()["id"]

@@ -17,12 +17,15 @@ def read(*pieces: bytes) -> list[Event]:
     return events + reader.close()
 
 
-def spelled_out(stream: bytes) -> list[Event]:
-    """The same by the letter of the specification, over the whole stream at once; slow and without state."""
+def spelled_out(stream: bytes, *, ended: bool) -> list[Event]:
+    """The same by the letter of the specification, over all there is; the end completes an event if it has come."""
     if stream.startswith(b"\xef\xbb\xbf"):
         stream = stream[3:]
-    events, name, data = [], b"", []
-    for line in [*re.split(rb"\r\n|\r|\n", stream), b""]:
+    events: list[Event] = []
+    data: list[bytes] = []
+    name = b""
+    lines = re.split(rb"\r\n|\r|\n", stream)
+    for line in [*lines, b""] if ended else lines[:-1]:
         if not line:
             if b"\n".join(data):
                 events.append(Event(name, b"\n".join(data)))
@@ -120,9 +123,7 @@ def test_what_it_writes_it_reads() -> None:
     assert read(stream) == [Event(b"", b'{"a":1}'), Event(b"", b"[DONE]")]
 
 
-fields = st.sampled_from(
-    [b"data", b"data: ", b"data:", b"event: e", b":", b" ", b"x", b"{}", b"\xef\xbb\xbf"]
-)
+fields = st.sampled_from([b"data", b"data: ", b"data:", b"event: e", b":", b" ", b"x", b"{}", b"\xef\xbb\xbf"])
 ends = st.sampled_from([b"\n", b"\n\n", b"\r", b"\r\r", b"\r\n", b"\r\n\r\n", b"\n\r"])
 streams = st.lists(fields | ends | st.binary(max_size=3), max_size=40).map(b"".join)
 
@@ -131,4 +132,16 @@ streams = st.lists(fields | ends | st.binary(max_size=3), max_size=40).map(b"".j
 def test_cuts_make_no_difference(stream: bytes, cuts: list[int]) -> None:
     pieces = [stream[start:end] for start, end in pairwise([0, *sorted(cuts), max(200, len(stream))])]
     assert b"".join(pieces) == stream
-    assert read(*pieces) == spelled_out(stream)
+    assert read(*pieces) == spelled_out(stream, ended=True)
+
+
+@given(streams)
+def test_an_event_comes_with_the_byte_that_completes_it(stream: bytes) -> None:
+    reader = EventReader()
+    events = []
+    for at in range(len(stream)):
+        events += reader.feed(stream[at : at + 1])
+        assert events == spelled_out(stream[: at + 1], ended=False)
+    reader = EventReader()
+    cut = len(stream) // 2
+    assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == spelled_out(stream, ended=False)

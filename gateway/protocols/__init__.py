@@ -20,6 +20,7 @@ class Answer(Protocol):
     complete: bool  # The upstream said that it is done.
     usage: Tokens | None  # Its counts; None if it sent none that can be believed.
     usage_suspect: bool  # It sent counts that cannot be.
+    upstream_id: str  # The answer's id at the provider, for its bill; empty if it gave none.
     fault: UpstreamFault | None  # Waits while frames that came before it are sent; check after each `feed`.
 
     @property

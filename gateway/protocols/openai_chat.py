@@ -175,9 +175,7 @@ def _messages(messages: Any, media: _Media) -> None:
             param = f"messages[{at}].content"
             raise _wrong(f"{param} must be a string or an array of parts.", param, "invalid_type")
         elif role != "assistant" or not any(message.get(name) for name in _IN_PLACE_OF_CONTENT):
-            raise _wrong(
-                "Parameter messages can not contain elements without content.", f"messages[{at}].content"
-            )
+            raise _wrong("Parameter messages can not contain elements without content.", f"messages[{at}].content")
 
 
 def _part(part: Any, param: str, media: _Media) -> None:
@@ -196,9 +194,7 @@ def _part(part: Any, param: str, media: _Media) -> None:
         audio = part.get("input_audio")
         data = audio.get("data") if type(audio) is dict else None
         if type(data) is not str:
-            raise _wrong(
-                f"{param}.input_audio.data must be a string.", f"{param}.input_audio", "invalid_type"
-            )
+            raise _wrong(f"{param}.input_audio.data must be a string.", f"{param}.input_audio", "invalid_type")
         media.base64 += len(data)
     elif kind == "file":
         media.files += 1

@@ -24,17 +24,15 @@ MAX_WHOLE = 32 << 20  # Bytes of a JSON body.
 MAX_ASSEMBLED = 64 << 20  # Bytes of a stream that is put together in memory: some 300,000 tokens.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
 
-_ENVELOPE = frozenset(
-    {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"}
-)
+MAX_ID = 200  # Characters kept of an upstream's id.
+
+_ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 _MAX_HEAD = 1 << 16
 
-_decode = (
-    msgspec.json.Decoder().decode
-)  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
+_decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
 _encode = strict_json.dumps
 
 
@@ -46,14 +44,14 @@ class AnswerReader:
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
     - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
-    - `usage`: the upstream's counts, None if it sent none that can be believed; `usage_suspect`: it sent a
-      lie
+    - `usage`: the upstream's counts, None if it sent none that can be believed; `usage_suspect`: it sent a lie
     - `fault`: see `feed`
     - `skipped`: events ignored as keep-alives
+    - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
     """
 
     __slots__ = (
-        *("complete", "fault", "meaningful", "skipped", "usage", "usage_suspect"),
+        *("complete", "fault", "meaningful", "skipped", "upstream_id", "usage", "usage_suspect"),
         *("_answer", "_asked_usage", "_beside_usage", "_choices", "_events", "_fed", "_head", "_late"),
         *("_ours", "_shown_usage", "_streams", "_top", "_whole"),
     )
@@ -64,6 +62,7 @@ class AnswerReader:
         self.usage: Tokens | None = None
         self.usage_suspect = False
         self.skipped = 0
+        self.upstream_id = ""
         self.fault: UpstreamFault | None = None
         self._streams = request.stream
         self._asked_usage = request.include_usage
@@ -251,6 +250,7 @@ class AnswerReader:
         if usage is not None:
             self._take_usage(usage)
         choices = chunk.get("choices")
+        self._note_id(chunk)
         chunk.update(self._ours)
         if not choices:
             chunk["choices"] = []
@@ -271,6 +271,11 @@ class AnswerReader:
                 kept.append(shown)
         chunk["choices"] = kept
         return chunk if kept else None
+
+    def _note_id(self, answer: dict[str, Any]) -> None:
+        id = answer.get("id")
+        if not self.upstream_id and type(id) is str:
+            self.upstream_id = id.replace("\0", "")[:MAX_ID]
 
     def _take_usage(self, usage: Any) -> None:
         """The last usage that is no placeholder stands, be it repeated, growing or a lie."""
@@ -306,6 +311,7 @@ class AnswerReader:
         usage = answer.pop("usage", None)
         if usage is not None:
             self._take_usage(usage)
+        self._note_id(answer)
         answer.update(self._ours)
         for sent in choices:
             state = self._choices.setdefault(_index(sent), Choice(_index(sent)))

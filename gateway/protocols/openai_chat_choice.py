@@ -27,8 +27,7 @@ class Choice:
     - `finish`, `native`: why it ended, in OpenAI's words and in the upstream's; None while it has not
     - `meaningful`: something to show has been read; `bytes`: UTF-8 bytes of text read
     - `draft`: the message so far, for a client that wants it whole
-    - `envelope`, `rest`: fields beside and inside the choice that came with the finish reason and go out with
-      it
+    - `envelope`, `rest`: fields beside and inside the choice that came with the finish reason and go out with it
     """
 
     __slots__ = ("bytes", "calls", "draft", "envelope", "finish", "index", "meaningful", "native", "rest")
@@ -45,8 +44,7 @@ class Choice:
         self.rest: dict[str, Any] = {}
 
     def take(self, choice: dict[str, Any], envelope: dict[str, Any], first: bool) -> dict[str, Any] | None:
-        """The choice of a chunk without repeated role, nulls and finish reason; None if nothing is left to
-        send.
+        """The choice of a chunk without repeated role, nulls and finish reason; None if nothing is left to send.
 
         `choice` is changed. Raises `UpstreamFault` if it is not one.
         """

@@ -62,9 +62,7 @@ _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,9}://[^\s\"'<>)\]}]+", re.IGNORECASE)
 _MAILBOX = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?!\.?\w)")
-_IPV6 = re.compile(
-    r"(?<![\w:])\[?([0-9a-f]{0,4}:[0-9a-f:]{0,39}:[0-9a-f:.]{0,39})(?:\](?::\d{1,5})?)?", re.IGNORECASE
-)
+_IPV6 = re.compile(r"(?<![\w:])\[?([0-9a-f]{0,4}:[0-9a-f:]{0,39}:[0-9a-f:.]{0,39})(?:\](?::\d{1,5})?)?", re.IGNORECASE)
 _HOST = re.compile(
     r"\b(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){1,8}"
     r"(?:com|net|org|io|ai|dev|app|cloud|co|cn|eu|us|internal|local|localdomain|svc)\b(?::\d{1,5})?"

@@ -14,9 +14,7 @@ from typing import Any
 from billing.tokens import LARGEST, Tokens
 
 _NOTHING: dict[str, Any] = {}
-_PRIVATE = frozenset(
-    {"cost", "cost_details"}
-)  # What the provider bills the operator is not the tenant's to see.
+_PRIVATE = frozenset({"cost", "cost_details"})  # What the provider bills the operator is not the tenant's to see.
 
 
 class BadUsage(ValueError):
@@ -54,9 +52,7 @@ def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
     tokens = Tokens(
         prompt=prompt,
         completion=completion,
-        cached=_count((sent,), "cached_tokens")
-        or _count((usage,), "cached_tokens", "prompt_cache_hit_tokens")
-        or 0,
+        cached=_count((sent,), "cached_tokens") or _count((usage,), "cached_tokens", "prompt_cache_hit_tokens") or 0,
         cache_write_5m=written_5m,
         cache_write_1h=written_1h,
         audio_input=_count((sent,), "audio_tokens") or 0,
