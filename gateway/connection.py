@@ -7,6 +7,7 @@ Only `gateway/upstream.py` uses these. Parts of aiohttp that are not documented 
 
 import asyncio
 import functools
+import select
 import socket
 import ssl
 from typing import cast
@@ -37,11 +38,10 @@ class Line(ResponseHandler):
         self._due = False  # A request is out, and its final headers are not in.
         self._answer: StreamReader | None = None
 
-    def begin(self, *, skip_body: bool) -> None:
+    def begin(self) -> None:
         """Make ready for one request and its answer."""
         self.used, self.answered, self._due, self._answer = True, False, True, None
         self.set_response_params(
-            skip_payload=skip_body,
             read_until_eof=True,
             auto_decompress=False,
             read_bufsize=READ_BUFFER,
@@ -49,6 +49,14 @@ class Line(ResponseHandler):
             max_field_size=MAX_HEADER_LINE,
             max_headers=MAX_HEADERS,
         )
+
+    def has_news(self) -> bool:
+        """Whether bytes, or the end, have come that the loop has not read yet. For a line where none are
+        due."""
+        assert self.transport is not None
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def data_received(self, data: bytes) -> None:
         if data:

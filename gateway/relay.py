@@ -204,6 +204,7 @@ def _dial(generation: Generation, candidate: Candidate) -> Dial:
     headers = [
         ("Content-Type", "application/json"),
         ("Accept", "text/event-stream" if asked.stream else "application/json"),
+        ("User-Agent", "meterline"),
     ]
     headers += signing.headers(provider.auth_style, offer.secret or "")
     return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)

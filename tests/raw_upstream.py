@@ -8,6 +8,7 @@ from a table.
 import asyncio
 import functools
 import inspect
+import os
 import socket
 import ssl
 import struct
@@ -72,9 +73,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/
 class Peer:
     """One accepted connection, as the upstream sees it; `number` counts from 1."""
 
-    def __init__(
-        self, upstream: "RawUpstream", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, upstream: "RawUpstream", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number = upstream.connections
         self._upstream = upstream
         self._reader = reader
@@ -113,6 +112,14 @@ class Peer:
         except ConnectionError:
             pass
 
+    def say_at_once(self, data: bytes) -> None:
+        """Hand `data`, or for b"" the end, to the system before this returns: no loop has seen it yet."""
+        with socket.socket(fileno=os.dup(self._writer.get_extra_info("socket").fileno())) as sock:
+            if data:
+                sock.sendall(data)
+            else:
+                sock.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """End the connection in good order (FIN)."""
         self._writer.close()
@@ -142,9 +149,7 @@ class RawUpstream(AbstractAsyncContextManager["RawUpstream"]):
     returns.
     """
 
-    def __init__(
-        self, script: Script, *, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, script: Script, *, host: str = "127.0.0.1", context: ssl.SSLContext | None = None) -> None:
         self._script = script
         self._host = host
         self._context = context

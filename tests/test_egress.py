@@ -4,7 +4,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
@@ -77,6 +77,7 @@ def test_what_is_not_plainly_a_base_url_is_refused(text: str) -> None:
         parse_base_url(text)
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("htps:/.@\\#?%[]0127axA-_;\n\t \u3002"), max_size=30))
 @example("a.b:8443/c/")
 @example("[::1]:1/a")
@@ -172,6 +173,7 @@ def test_public_addresses_are_dialled(address: str) -> None:
     Egress().check_address(ipaddress.ip_address(address))
 
 
+@settings(deadline=None)
 @given(st.ip_addresses())
 @example(ipaddress.ip_address("192.88.99.1"))
 def test_no_address_passes_that_the_standard_library_calls_private(

