@@ -112,7 +112,14 @@ class ProjectPage(NeverDeleted, Page):
     search_fields = ("slug", "name", "organization__slug")
     ordering = ("organization__slug", "slug")
     autocomplete_fields = ("organization",)
-    fields = ("organization", ("slug", "name"), "active", "default_output_cap", ("id", "created_at"))
+    fields = (
+        "organization",
+        ("slug", "name"),
+        "active",
+        "default_output_cap",
+        ("dialect", "strict_params"),
+        ("id", "created_at"),
+    )
     inlines = (KeyRows,)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
@@ -185,6 +192,7 @@ class ApiKeyPage(NeverDeleted, Page):
         ("What it may do", ("scopes", "allowed_endpoints", "allowed_models", "allowed_ips")),
         ("What it may spend", ("max_request_price", "min_output_cap")),
         ("When", (("valid_from", "expires_at"),)),
+        ("How it is answered", ("dialect",)),
     )
 
     @display(description="Scopes")

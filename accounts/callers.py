@@ -11,7 +11,8 @@ from uuid import UUID
 # A row for each living key, with its project and organization. Narrowed by appending `where`.
 QUERY = """
 select k.id, k.digest, k.name, k.prefix, k.owner_id, k.scopes, k.allowed_endpoints, k.allowed_models, k.allowed_ips,
-       k.max_request_price, k.min_output_cap, k.expires_at, p.id, p.slug, p.default_output_cap, o.id, o.slug
+       k.max_request_price, k.min_output_cap, k.expires_at, p.id, p.slug, p.default_output_cap,
+       coalesce(nullif(k.dialect, ''), p.dialect), p.strict_params, o.id, o.slug
   from accounts_alive_key a
   join accounts_apikey k on k.id = a.id
   join accounts_project p on p.id = a.project
@@ -38,6 +39,8 @@ class Caller:
     project: UUID
     project_slug: str
     default_output_cap: int | None
+    dialect: str  # the key's, else the project's
+    strict_params: bool
     organization: UUID
     organization_slug: str
 
@@ -58,7 +61,7 @@ def from_row(row: Iterable[Any]) -> Caller:
     """A `Caller` from one row of `QUERY`."""
     (
         key, digest, name, prefix, owner, scopes, endpoints, models, networks, price, cap, expires,
-        project, project_slug, default_cap, organization, organization_slug,
+        project, project_slug, default_cap, dialect, strict, organization, organization_slug,
     ) = row  # fmt: skip
     return Caller(
         key,
@@ -76,6 +79,8 @@ def from_row(row: Iterable[Any]) -> Caller:
         project,
         project_slug,
         default_cap,
+        dialect,
+        strict,
         organization,
         organization_slug,
     )

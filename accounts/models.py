@@ -4,6 +4,7 @@ import uuid
 from ipaddress import ip_network
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -15,6 +16,11 @@ from accounts.roles import Role
 slug_validator = RegexValidator(
     r"\A[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z", "Lower-case letters, digits and inner dashes, 64 at most."
 )
+
+
+def dialect_choices() -> list[tuple[str, str]]:
+    """The names of the API's dialects, as choices. A callable, so that a further one needs no migration."""
+    return [(name, name) for name in settings.DIALECTS]
 
 
 class User(AbstractUser):
@@ -44,6 +50,20 @@ class Project(models.Model):
     active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
     default_output_cap = models.PositiveIntegerField(
         null=True, blank=True, help_text="Output tokens a request may have when it names no cap. Empty: the model's."
+    )
+    # Defaults of the database too, here and below: a process from before the column still adds rows.
+    dialect = models.CharField(
+        max_length=32,
+        choices=dialect_choices,
+        default="standard",
+        db_default="standard",
+        help_text="Whose errors, headers and limits clients meet: a vendor's they were written for, or OpenAI's.",
+    )
+    strict_params = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="On: a parameter that the model does not support, or nobody knows, is refused. "
+        "Off: the first is left out and named in the answer's X-Gateway-Ignored-Params, the second is sent on.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -127,6 +147,9 @@ class ApiKey(models.Model):
     )
     min_output_cap = models.PositiveIntegerField(
         default=1, help_text="When money runs short the output cap is lowered, but never below this."
+    )
+    dialect = models.CharField(
+        max_length=32, choices=dialect_choices, default="", db_default="", blank=True, help_text="Empty: the project's."
     )
     valid_from = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)

@@ -71,6 +71,15 @@ def egress_stays_outside(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return []
 
 
+@register()
+def the_default_dialect_exists(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for a DEFAULT_DIALECT that is no dialect."""
+    if settings.DEFAULT_DIALECT in settings.DIALECTS:
+        return []
+    known = ", ".join(settings.DIALECTS)
+    return [Error(f"DEFAULT_DIALECT is {settings.DEFAULT_DIALECT!r}.", hint=f"Use {known}.", id="gateway.E006")]
+
+
 def _is_sealing_key(text: str) -> bool:
     try:
         return len(base64.urlsafe_b64decode(text)) == 32

@@ -50,6 +50,7 @@ NAVIGATION = (
             ("Organizations", "apartment", "admin:accounts_organization_changelist"),
             ("Projects", "folder", "admin:accounts_project_changelist"),
             ("Keys", "key", "admin:accounts_apikey_changelist"),
+            ("Files", "draft", "admin:gateway_storedfile_changelist"),
             ("Memberships", "group", "admin:accounts_membership_changelist"),
             ("People", "person", "admin:accounts_user_changelist"),
         ),

@@ -10,20 +10,29 @@
     ├── MethodNotAllowed              405
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
+    ├── HeadersTooLarge               431
     ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
     └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
 
-The leaves raise; `gateway/relay.py` decides; the dialect renders. No message ever holds an upstream's body, host or
-credential, nor more of a client's key than its last four characters.
+The leaves raise; `gateway/relay.py` decides; the caller's dialect says how it is told (`gateway/dialects.py`), and
+`GatewayError.body` renders it, for an answer and for a stream's last event. No message ever holds an upstream's body,
+host or credential, nor more of a client's key than its last four characters.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gateway.dialects import STANDARD, Dialect, ErrorRow
+
+AS_IT_IS = ErrorRow()
+
 
 class GatewayError(Exception):
-    """What the client is told: HTTP status, OpenAI `type` and `code`, the offending `param`, and a message."""
+    """What the client is told: HTTP status, OpenAI `type` and `code`, the offending `param`, and a message.
+
+    These are the standard dialect's. `rules` are what other dialects know the error by, the most exact first.
+    """
 
     status = 500
     type = "internal_server_error"
@@ -46,10 +55,33 @@ class GatewayError(Exception):
         if code is not None:
             self.code = code
 
-    def body(self) -> dict[str, Any]:
-        """The error in OpenAI's envelope."""
-        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return {"error": error}
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Its own code and that of its kind."""
+        return (self.code or "", type(self).code or "")
+
+    def status_in(self, dialect: Dialect) -> int:
+        """The HTTP status it has in a dialect."""
+        return self._row(dialect).status or self.status
+
+    def body(self, dialect: Dialect = STANDARD, request_id: str = "") -> dict[str, Any]:
+        """The error in a dialect's envelope."""
+        row, envelope = self._row(dialect), dialect.envelope
+        said = {
+            "message": envelope.message.format(message=row.message or self.message, request_id=request_id),
+            "type": row.type or self.type,
+            "param": self.param,
+            "code": str(row.status or self.status) if envelope.status_as_code else row.code or self.code,
+            "request_id": request_id or None,
+        }
+        return {
+            "error": {
+                name: said[name] for name in envelope.fields if said[name] is not None or name not in envelope.optional
+            }
+        }
+
+    def _row(self, dialect: Dialect) -> ErrorRow:
+        return next((dialect.errors[rule] for rule in self.rules if rule in dialect.errors), AS_IT_IS)
 
 
 class InvalidRequest(GatewayError):
@@ -86,6 +118,10 @@ class InsufficientCredit(GatewayError):
 
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class HeadersTooLarge(GatewayError):
+    status, type, code = 431, "invalid_request_error", "headers_too_large"
 
 
 class Unavailable(GatewayError):
@@ -171,6 +207,15 @@ class UpstreamFault(GatewayError):
         self.status = shown.status
         if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):
             self.status = upstream_status
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The fault's code with its own code or the provider's status behind a slash, then alone.
+
+        A rejected request has the provider's code, which must not be taken for one of ours.
+        """
+        shown = SHOWN[self.kind].code
+        return (f"{shown}/{self.code}", f"{shown}/{self.upstream_status}", shown)
 
     @property
     def retryable(self) -> bool:

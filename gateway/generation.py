@@ -24,6 +24,7 @@ from billing.settlement import Settlement, Try
 from billing.spool import SpoolFull
 from billing.tokens import Tokens, estimate
 from gateway import telemetry
+from gateway.dialects import Dialect, named
 from gateway.errors import (
     GatewayError,
     InsufficientCredit,
@@ -50,6 +51,13 @@ class Call:
     model: Model
     offers: list[Candidate]
     input_tokens: int  # upper bound
+    request_id: str = ""
+    ignored: tuple[str, ...] = ()  # parameters the answer does without
+
+    @property
+    def dialect(self) -> Dialect:
+        """The caller's."""
+        return named(self.caller.dialect)
 
 
 class Generation:
@@ -301,7 +309,7 @@ class Generation:
         caller = self.caller
         whose = {caller.key: "key", caller.project: "project", caller.organization: "organization"}
         subject = whose.get(refused.subject, "key") if refused.subject else "key"
-        limit = f"{refused.limit:f}".rstrip("0").rstrip(".") if refused.limit is not None else "?"
+        limit = f"{refused.limit.normalize():f}" if refused.limit is not None else "?"
         match refused.verdict:
             case "key":
                 return Unauthenticated(REVOKED)
@@ -322,6 +330,7 @@ class Generation:
             headers={
                 f"x-ratelimit-limit-{refused.verdict}": limit,
                 f"x-ratelimit-remaining-{refused.verdict}": "0",
+                f"x-ratelimit-reset-{refused.verdict}": f"{refused.retry_after}s",
             },
         )
 

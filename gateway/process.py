@@ -12,6 +12,7 @@ from accounts.callers import Caller
 from billing.backbone import Backbone
 from gateway import telemetry
 from gateway.egress import Egress, parse_allow
+from gateway.files import Files
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
 
@@ -64,6 +65,7 @@ class Process:
         self.open_calls = OpenCalls()
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.snapshots = Snapshots(settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut)
+        self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from accounts.callers import Caller
 from gateway import signing, sse
+from gateway.dialects import named
 from gateway.egress import parse_base_url
 from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
 from gateway.generation import Call, Generation
@@ -46,13 +47,13 @@ MOST_ERROR_BYTES = 64 * 1024
 BYTES_A_TOKEN = 64
 
 
-def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID) -> Call:
+def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "") -> Call:
     """Finds where a request may go. Raises `NotFound`, `Forbidden` or `UpstreamFault` when that is nowhere."""
     model = snapshot.catalog.by_name.get(asked.model)
     if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
         # One answer for both: a key does not learn what others may use.
         raise NotFound(
-            f"The model '{asked.model}' does not exist, or this key may not use it. GET /v1/models lists those it may.",
+            named(caller.dialect).messages["model_invalid"].format(model=asked.model),
             code="model_not_found",
             param="model",
         )
@@ -73,7 +74,7 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID) ->
                 code="request_too_expensive",
             )
         raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
-    return Call(id, caller, asked, model, offers, input_tokens)
+    return Call(id, caller, asked, model, offers, input_tokens, request_id)
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
@@ -88,8 +89,9 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
         except GatewayError as error:
             await generation.fail(error)
             if not generation.begun:
+                error.headers["x-generation-id"] = call.id.hex
                 raise
-            yield error_event(error)
+            yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:
             error_of_cut = generation.was_cut()
@@ -97,8 +99,9 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 raise
             await generation.fail(error_of_cut)
             if not generation.begun:
+                error_of_cut.headers["x-generation-id"] = call.id.hex
                 raise error_of_cut from None
-            yield error_event(error_of_cut)
+            yield error_event(error_of_cut, call.dialect, call.request_id)
             return
         assert generation.reader is not None
         yield generation.reader.final()
@@ -142,8 +145,9 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
         if not 200 <= reply.status < 300:
             async with asyncio.timeout_at(due):
                 raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
+        shown = call.asked.model if call.dialect.echoes_requested_model else call.model.slug
         reader = generation.reader = AnswerReader(
-            call.asked, id=call.id.hex, created=int(time.time()), model=call.model.slug
+            call.asked, id=call.id.hex, created=int(time.time()), model=shown, dialect=call.dialect
         )
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + 65_536
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there

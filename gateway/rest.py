@@ -1,4 +1,4 @@
-"""The API's own DRF view: asynchronous, answering with ready bytes, errors in the one envelope.
+"""The API's own DRF view: asynchronous, answering with ready bytes, errors in the envelope of the caller's dialect.
 
 What of DRF's `APIView` would run before a handler (content negotiation, parsers, authenticators, throttles) is done
 elsewhere and earlier: the caller is known and the size checked before the body is read. The stock handler has no such
@@ -6,10 +6,13 @@ step, so the view authenticates there itself; a parity test sends one corpus thr
 """
 
 import logging
+import re
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, ClassVar
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -17,50 +20,91 @@ from rest_framework.views import APIView
 from accounts.callers import Caller
 from gateway import process, strict_json, telemetry
 from gateway.authentication import authenticate, require
-from gateway.errors import GatewayError, MethodNotAllowed, NotFound, UnsupportedMediaType
+from gateway.dialects import Dialect, named
+from gateway.errors import (
+    BodyTooLarge,
+    GatewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    UnsupportedMediaType,
+)
 
 logger = logging.getLogger(__name__)
 
+METHODS = {"get": "GET, HEAD", "post": "POST", "delete": "DELETE"}
+HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2000}")
+RATE_HEADERS = ("retry-after", "ratelimit-", "x-ratelimit-")
+
 
 class ApiView(APIView):
-    """A view of the API. `scope` and `endpoint` are what a key needs; a `public` view needs no key."""
+    """A view of the API. `scope` and `endpoint` are what a key needs; a `public` view needs no key.
+
+    What is `for_pages` may be read by pages of other origins in a browser (CORS).
+    """
 
     public: ClassVar[bool] = False
+    for_pages: ClassVar[bool] = True
     scope: ClassVar[str] = "inference"
     endpoint: ClassVar[str] = ""
     caller: Caller
+    dialect: Dialect
     request_id: str
 
     async def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:  # type: ignore[override]
         """Runs the handler of the request's method; every failure becomes an answer in the envelope."""
         self.args, self.kwargs = args, kwargs
         self.request_id = getattr(request, "request_id", None) or new_request_id()
+        self.dialect = default_dialect()
+        response: HttpResponseBase
         try:
-            handler = self._handler(request)
-            if not self.public:
-                caller: Caller | None = getattr(request, "caller", None)
-                self.caller = caller or await authenticate(process.current().snapshots, *origin(request))
-                require(self.caller, self.scope, self.endpoint)
-            self.request = Request(request)
-            response: HttpResponseBase = await handler(self.request, *args, **kwargs)
-        except GatewayError as error:
-            response = error_response(error)
-        except Exception:
-            logger.exception("unexpected, request %s", self.request_id)
-            response = error_response(GatewayError("Something went wrong on our side. Tell us the x-request-id."))
-        response["x-request-id"] = self.request_id
-        telemetry.answers.labels(str(response.status_code)).inc()
-        return response
+            if request.method == "OPTIONS":
+                response = self._preflight(request)
+            else:
+                handler = self._handler(request)
+                if not self.public:
+                    caller: Caller | None = getattr(request, "caller", None)
+                    self.caller = caller or await authenticate(process.current().snapshots, *origin(request))
+                    self.dialect = named(self.caller.dialect)
+                    self.check_rights()
+                self.request = Request(request)
+                response = await handler(self.request, *args, **kwargs)
+        except Exception as error:
+            response = failure(error, self.request_id, self.dialect)
+        page = request.META.get("HTTP_ORIGIN", "") if self.for_pages else None
+        return answered(response, self.request_id, self.dialect, page)
+
+    def check_rights(self) -> None:
+        """Raises `Forbidden` unless the key has the scope and may call the endpoint."""
+        require(self.caller, self.scope, self.endpoint)
 
     def _handler(self, request: HttpRequest) -> Any:
         method = (request.method or "").lower()
         handler = (
             getattr(self, "get" if method == "head" else method, None) if method in self.http_method_names else None
         )
-        if handler is None or method in ("options", "trace"):
-            allowed = ", ".join(name.upper() for name in ("get", "post", "delete") if hasattr(self, name))
+        if handler is None or method == "trace":
+            allowed = self._allowed()
             raise MethodNotAllowed(f"This endpoint takes {allowed}.", headers={"Allow": allowed})
         return handler
+
+    def _allowed(self) -> str:
+        return ", ".join([*(names for method, names in METHODS.items() if hasattr(self, method)), "OPTIONS"])
+
+    def _preflight(self, request: HttpRequest) -> HttpResponse:
+        """What a browser asks before it lets a page call another origin; it sends no key with this."""
+        asked = request.META.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
+        allowed = self._allowed()
+        headers = {
+            "Allow": allowed,
+            "Access-Control-Allow-Methods": allowed,
+            # SDKs send many headers of their own. None of them opens anything, so whatever is asked for is allowed.
+            "Access-Control-Allow-Headers": asked if HEADER_NAMES.fullmatch(asked) else "authorization, content-type",
+            "Access-Control-Max-Age": "7200",
+        }
+        response = HttpResponse(status=204, headers=headers)
+        del response["Content-Type"]
+        return response
 
     def body(self) -> bytes:
         """The JSON body as sent. Raises `UnsupportedMediaType` for another type, or a coded body."""
@@ -100,14 +144,69 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
     return HttpResponse(strict_json.dumps(value), "application/json", status, headers=headers)
 
 
-def error_response(error: GatewayError) -> HttpResponse:
-    """An error in OpenAI's envelope."""
-    response = json_response(error.body(), error.status, error.headers)
+def default_dialect() -> Dialect:
+    """The dialect for whoever is not known yet."""
+    return named(settings.DEFAULT_DIALECT)
+
+
+def error_response(error: GatewayError, request_id: str, dialect: Dialect) -> HttpResponse:
+    """An error as the dialect tells it."""
+    status = error.status_in(dialect)
+    response = json_response(error.body(dialect, request_id), status, error.headers)
     if error.retry_after is not None:
         response["Retry-After"] = str(error.retry_after)
-    if error.status == 401:
+    if status == 401:
         response["WWW-Authenticate"] = "Bearer"
+    if not dialect.rate_headers:
+        for name in [name for name, _ in response.items() if name.lower().startswith(RATE_HEADERS)]:
+            del response[name]
     return response
+
+
+def failure(error: Exception, request_id: str, dialect: Dialect) -> HttpResponse:
+    """The answer to any failure. What is not meant for the client goes to the log alone."""
+    if isinstance(error, RequestDataTooBig):  # the stock handler's word; the lean one has counted before
+        error = body_too_large()
+    elif isinstance(error, SuspiciousOperation):
+        error = InvalidRequest("The query string has too many fields.", code="invalid_query")
+    elif not isinstance(error, GatewayError):
+        logger.error("unexpected, request %s", request_id, exc_info=error)
+        error = GatewayError("Something went wrong on our side. Tell us the x-request-id.")
+    return error_response(error, request_id, dialect)
+
+
+def body_too_large(limit: int | None = None) -> BodyTooLarge:
+    """The refusal of a body past `limit` bytes, by default the API's."""
+    limit = settings.MAX_BODY_BYTES if limit is None else limit
+    return BodyTooLarge(f"The body is larger than the limit of {limit} bytes.")
+
+
+def answered(response: HttpResponseBase, request_id: str, dialect: Dialect, page: str | None) -> HttpResponseBase:
+    """`response` as it leaves: named, counted, and open to the page that asks.
+
+    `page` is the request's Origin, "" when it has none, None when no page may read the answer.
+    """
+    for name in dialect.request_id_headers:
+        response[name] = request_id
+    if dialect.build_header:
+        response[dialect.build_header] = settings.BUILD
+    for name, value in dialect.headers.items():
+        response[name] = value
+    if page is not None:
+        _open_to(response, page)
+    telemetry.answers.labels(str(response.status_code)).inc()
+    return response
+
+
+def _open_to(response: HttpResponseBase, page: str) -> None:
+    origins = settings.CORS_ALLOW_ORIGINS
+    if "*" in origins:
+        page = "*"
+    elif origins:
+        response["Vary"] = "Origin"
+    if page in origins:
+        response["Access-Control-Allow-Origin"] = page
+        response["Access-Control-Expose-Headers"] = "*"
 
 
 class UnknownPath(ApiView):
@@ -115,7 +214,7 @@ class UnknownPath(ApiView):
 
     public = True
 
-    async def get(self, request: Request, **kwargs: str) -> HttpResponse:
+    async def get(self, request: Request, *path: str) -> HttpResponse:
         """404 in the envelope."""
         raise NotFound("There is no such endpoint. The API lives under /v1.")
 

@@ -5,10 +5,13 @@ as whom Django's ORM speaks in this process: `owner` (migrations, manage.py), `a
 requests). The API's own connections always speak as `app`, whatever the ORM does.
 """
 
+import time
 from pathlib import Path
 from urllib.parse import quote
 
 import environ
+
+from gateway.dialects import DIALECTS as ROWS
 
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -55,6 +58,20 @@ SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))
 # Exact `scheme://host:port` entries that may be dialled besides public https addresses. Empty means none.
 EGRESS_ALLOW: list[str] = env.list("EGRESS_ALLOW", default=[])
 MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=32 * 1024 * 1024)
+# Uploaded files: bytes of one (its form passes MAX_BODY_BYTES besides), of a project's together, and for how many days
+# they are kept (0: until they are deleted).
+FILES_MAX_BYTES = env.int("FILES_MAX_BYTES", default=32 * 1024 * 1024)
+FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
+FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
+# The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.
+DIALECTS = tuple(ROWS)
+DEFAULT_DIALECT = env.str("DEFAULT_DIALECT", default="standard")
+# Origins whose pages may call the API from a browser; `*` is any. A key is never sent by a browser on its own.
+CORS_ALLOW_ORIGINS: list[str] = env.list("CORS_ALLOW_ORIGINS", default=["*"])
+# What the gateway calls its build where a dialect names it: YYYYMMDD-HHMMSS, by default its newest file's, in UTC.
+BUILD = env.str("BUILD", default="") or time.strftime(
+    "%Y%m%d-%H%M%S", time.gmtime(max(file.stat().st_mtime for file in (BASE_DIR / "gateway").rglob("*.py")))
+)
 # How many reverse proxies in front append to X-Forwarded-For. 0 means the socket's peer is the client.
 TRUSTED_PROXY_HOPS = env.int("TRUSTED_PROXY_HOPS", default=0)
 

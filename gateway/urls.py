@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from gateway import views
+from gateway import file_views, views
 from gateway.rest import UnknownPath
 
 v1 = [
@@ -12,6 +12,9 @@ v1 = [
     path("models", views.Models.as_view()),
     path("models/<path:name>", views.OneModel.as_view()),
     path("generation", views.Generations.as_view()),
+    path("files", file_views.FileList.as_view()),
+    path("files/<str:name>", file_views.OneFile.as_view()),
+    path("files/<str:name>/content", file_views.FileContent.as_view()),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.dialects import STANDARD, Dialect
 from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat import AnswerReader, parse
 
@@ -28,18 +29,54 @@ def event(payload: Any) -> bytes:
     return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
 
 
-def whole(message: Any, finish: Any = "stop", **top: Any) -> bytes:
+def whole(message: Any, finish: Any = "stop", *, logprobs: Any = None, **top: Any) -> bytes:
     """A body of an upstream that does not stream."""
     body = {"id": "x1", "object": "chat.completion", "created": 1, "model": "up-1"}
-    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": logprobs}
     return json.dumps(body | {"choices": [choice]} | top, ensure_ascii=False).encode()
 
 
-def reader(*, stream: bool = True, include_usage: bool = False) -> AnswerReader:
+def shown(prompt: int, completion: int, **buckets: int) -> dict[str, Any]:
+    """The usage object a client sees for these counts: every bucket, zero where `buckets` does not name it."""
+    reading = [*("cached_tokens", "audio_tokens", "image_tokens", "text_tokens", "cache_creation_input_tokens")]
+    reading += ("cache_write_tokens", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens", "web_search")
+    writing = ("reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {name: buckets.get(name, 0) for name in reading}
+        | {"text_tokens": prompt - buckets.get("audio_tokens", 0) - buckets.get("image_tokens", 0)},
+        "completion_tokens_details": {name: buckets.get(name, 0) for name in writing}
+        | {"audio_tokens": buckets.get("audio_output", 0)}
+        | {"text_tokens": completion - buckets.get("audio_output", 0) - buckets.get("reasoning_tokens", 0)},
+        "input_tokens": prompt,
+        "output_tokens": completion,
+    }
+
+
+def reader(
+    *,
+    stream: bool = True,
+    include_usage: bool = False,
+    dialect: Dialect = STANDARD,
+    output_cap: int | None = None,
+    stops: tuple[str, ...] = (),
+    **asked: Any,
+) -> AnswerReader:
+    """A reader for a client that `asked` for these further fields."""
     body: dict[str, Any] = {"model": "m-1", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
     if include_usage:
         body["stream_options"] = {"include_usage": True}
-    return AnswerReader(parse(body, 80), id="gen-1", created=1700000000, model="acme/m-1")
+    return AnswerReader(
+        parse(body | asked, 80, dialect),
+        id="gen-1",
+        created=1700000000,
+        model="acme/m-1",
+        dialect=dialect,
+        output_cap=output_cap,
+        stops=stops,
+    )
 
 
 @dataclass(frozen=True)
@@ -86,13 +123,15 @@ class Seen:
 KNOWN = ("meaningful", "complete", "usage", "usage_suspect", "finish_reason", "native_finish_reason")
 
 
-def relay(pieces: list[bytes], *, stream: bool = True, include_usage: bool = False) -> Seen:
-    """Feed an answer as the relay does."""
-    answer = reader(stream=stream, include_usage=include_usage)
+def relay(pieces: list[bytes], **how: Any) -> Seen:
+    """Feed an answer as the relay does; `how` is for `reader`."""
+    answer = reader(**how)
     early, final, fault = b"", b"", None
     try:
         for piece in pieces:
             early += b"".join(answer.feed(piece))
+        if answer.fault:
+            raise answer.fault
         answer.end()
         final = answer.final()
     except UpstreamFault as error:
@@ -101,10 +140,10 @@ def relay(pieces: list[bytes], *, stream: bool = True, include_usage: bool = Fal
     return Seen(early if known["meaningful"] else b"", final, fault, known)
 
 
-def relay_at_every_cut(upstream: bytes, *, stream: bool = True, include_usage: bool = False) -> Seen:
+def relay_at_every_cut(upstream: bytes, **how: Any) -> Seen:
     """The same whole, byte by byte and cut at every offset: what comes of it must not differ."""
-    seen = relay([upstream], stream=stream, include_usage=include_usage)
+    seen = relay([upstream], **how)
     cuts = [[upstream[:at], upstream[at:]] for at in range(1, len(upstream))]
     for pieces in [*cuts, [upstream[at : at + 1] for at in range(len(upstream))]]:
-        assert relay(pieces, stream=stream, include_usage=include_usage) == seen
+        assert relay(pieces, **how) == seen
     return seen

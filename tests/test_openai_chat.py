@@ -1,4 +1,4 @@
-"""OpenAI chat requests: what is taken, what is refused by name, and what an upstream then gets."""
+"""OpenAI chat requests as a whole: what is read, in which order faults are told, and what an upstream then gets."""
 
 import json
 from typing import Any
@@ -7,43 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import strict_json
+from gateway.dialects import DIALECTS
 from gateway.errors import InvalidRequest
 from gateway.protocols import PROTOCOLS
-from gateway.protocols.openai_chat import ChatRequest, parse, upstream_body
+from gateway.protocols.openai_chat import KNOWN_FIELDS, ChatRequest, parse, upstream_body
+from tests.openai_requests import HI, ask, fault, function, read, refused, sent, take
 
-OPTIONAL = (
-    *("stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "stop", "tools", "metadata"),
-    *("user", "user_id", "safety_identifier", "temperature", "top_p", "presence_penalty"),
-)
-HI: dict[str, Any] = {"role": "user", "content": "hi"}
-
-
-def ask(**fields: Any) -> dict[str, Any]:
-    return {"model": "m-1", "messages": [HI]} | fields
-
-
-def read(**fields: Any) -> ChatRequest:
-    body = ask(**fields)
-    return parse(body, len(strict_json.dumps(body)))
-
-
-def refused(body: Any) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as caught:
-        parse(body, 100)
-    assert caught.value.status == 400
-    assert caught.value.type == "invalid_request_error"
-    return caught.value
-
-
-def sent(request: ChatRequest, **changes: Any) -> Any:
-    settings: dict[str, Any] = {
-        "model": "up-1",
-        "output_cap": None,
-        "cap_field": "max_tokens",
-        "ask_usage": True,
-    }
-    return json.loads(upstream_body(request, **settings | changes))
+OPTIONAL = sorted(KNOWN_FIELDS - {"model", "messages"})
 
 
 def test_it_reads_the_smallest_request() -> None:
@@ -61,6 +31,19 @@ def test_it_reads_the_smallest_request() -> None:
         images=0,
         audios=0,
         files=0,
+        modalities={},
+        file_ids=(),
+        stops=(),
+        reasoning=None,
+        hides_reasoning=False,
+        wants_cost=False,
+        cache_control=False,
+        routing=None,
+        model_routing=None,
+        unknown=(),
+        not_understood=(),
+        ignored=(),
+        changes={},
     )
 
 
@@ -77,24 +60,167 @@ def test_it_reads_what_the_gateway_acts_on() -> None:
         n=2,
         user="alice@example.org",
         metadata={"job": "7"},
+        stop=["\n\n", "END"],
+        logprobs=True,
+        functions=[{"name": "f"}],
     )
     assert (request.stream, request.include_usage, request.output_cap, request.n) == (True, True, 20, 2)
     assert (request.end_user, request.metadata) == ("alice@example.org", {"job": "7"})
+    assert (request.stops, request.logprobs, request.legacy_functions) == (("\n\n", "END"), True, True)
 
 
-def test_null_is_absent() -> None:
-    request = read(**dict.fromkeys(OPTIONAL))
-    assert (request.stream, request.include_usage, request.output_cap, request.n) == (False, False, None, 1)
-    assert (request.end_user, request.metadata) == (None, {})
+@pytest.mark.row("B107")
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_null_is_absent(dialect: str) -> None:
+    """Every optional field may be null, which says nothing, and an upstream does not see it."""
+    request = take(ask(**dict.fromkeys(OPTIONAL)), dialect)
+    plain = take(ask(), dialect)
+    for name in set(ChatRequest.__slots__) - {"body", "text_bytes"}:
+        assert getattr(request, name) == getattr(plain, name)
+    assert sent(request) == sent(plain)
 
 
+# Each body has one fault more than the next one, and the first in the documented order is told.
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"model": None}, "model"),
+    ({"messages": None}, "messages"),
+    ({"messages": {}}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "user"}, None]}, "messages[1]"),
+    ({"messages": [{"role": "robot", "content": [7]}, {"role": "user"}]}, "messages[1].content"),
+    (
+        {
+            "messages": [{"role": "robot", "content": [7]}],
+            "stream": False,
+            "stream_options": {"include_usage": True},
+        },
+        "stream_options",
+    ),
+    ({"stream_options": None, "n": 0}, "n"),
+    ({"n": 1, "temperature": -1}, "temperature"),
+    (
+        {
+            "temperature": 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "usage": {"include": False},
+        },
+        "stream_options.include_usage",
+    ),
+    ({"usage": None, "include_reasoning": True, "reasoning": {"exclude": True}}, "include_reasoning"),
+    (
+        {"include_reasoning": None, "provider": {"routing": {"type": "fastest", "providers": []}}},
+        "provider.routing.type",
+    ),
+    ({"provider": {"routing": {"type": "order", "providers": []}}}, "provider.routing.providers"),
+    ({"provider": None, "top_p": 7, "tools": 7, "api_base": "http://x/"}, "api_base"),
+]
+
+
+@pytest.mark.row("B281")
+@pytest.mark.parametrize("first", range(len(FAULTS)))
+def test_of_several_faults_the_first_in_the_documented_order_is_told(first: int) -> None:
+    body = ask()
+    for fields, _ in reversed(FAULTS[first:]):
+        body |= fields
+    assert fault(body)[0] == FAULTS[first][1]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        (None, None, "invalid_type"),
+        ([], None, "invalid_type"),
+        ("x", None, "invalid_type"),
+        (ask(model=["m"]), "model", "invalid_type"),
+        (ask(model="m\r\nx-evil: 1"), "model", "invalid_value"),
+        (ask(model="m\x00"), "model", "invalid_value"),
+        (ask(model="m\x7f"), "model", "invalid_value"),
+        (ask(model="m" * 257), "model", "invalid_value"),
+        (ask(stream="yes"), "stream", "invalid_type"),
+        (ask(stream=1), "stream", "invalid_type"),
+        (ask(stream=True, stream_options=[]), "stream_options", "invalid_type"),
+        (ask(stream=True, stream_options={"include_usage": "yes"}), "stream_options.include_usage", "invalid_type"),
+    ],
+)
+def test_it_refuses_and_names_the_parameter(body: Any, param: str | None, code: str) -> None:
+    assert fault(body) == (param, code)
+
+
+@pytest.mark.row("B067")
+@pytest.mark.parametrize("model", [{}, {"model": None}, {"model": ""}])
+def test_a_model_is_required(model: dict[str, Any]) -> None:
+    body = {"messages": [HI]} | model
+    assert fault(body) == ("model", "missing_required_parameter")
+    assert refused(body).message.startswith("Parameter model is required. GET /v1/models")
+    assert refused(body, "zenmux").message == "Parameter model is required"
+
+
+@pytest.mark.row("B068")
+@pytest.mark.parametrize("name", ["acme/m-1", "m-1", "acme/m-1:north", "zenmux/auto"])
+def test_a_model_s_name_may_have_an_author_or_not(name: str) -> None:
+    assert read(model=name).model == name
+
+
+@pytest.mark.row("B109")
+def test_only_true_streams() -> None:
+    """Absent, null and false are one JSON object; a dialect may answer with a stream in any case."""
+    assert [read(stream=value).stream for value in (True, False, None)] == [True, False, False]
+    for body in (ask(), ask(stream=False), ask(stream=True)):
+        request = take(body, "ezrouter")
+        assert request.stream
+        assert sent(request)["stream"] is True
+
+
+@pytest.mark.row("B110")
+def test_options_of_a_stream_that_is_none_are_refused_or_ignored() -> None:
+    body = ask(stream_options={"include_usage": True})
+    assert fault(body) == ("stream_options", "unsupported_parameter")
+    assert fault(body | {"stream": False}, "zenmux") == ("stream_options", "unsupported_parameter")
+    message = "Parameter stream_options is not supported while stream is false"
+    assert refused(body).message.startswith(message)
+    assert refused(body, "zenmux").message == message
+    assert take(body, "ezrouter").stream
+
+
+@pytest.mark.row("B111")
+def test_usage_in_a_stream_is_shown_on_request() -> None:
+    """The upstream is asked in any case, so that there is something to bill."""
+    asked, unasked = read(stream=True, stream_options={"include_usage": True}), read(stream=True)
+    assert (asked.include_usage, unasked.include_usage) == (True, False)
+    assert sent(asked)["stream_options"] == sent(unasked)["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.row("B113", "B189", "B248")
+@pytest.mark.parametrize("place", [{"usage": {"include": True}}, {"reasoning": {"usage": {"include": True}}}])
+def test_usage_may_be_asked_for_in_two_more_places(place: dict[str, Any]) -> None:
+    """There it is asked for with its cost, and it may not disagree with the usual place."""
+    streamed = take(ask(stream=True) | place)
+    assert (streamed.include_usage, streamed.wants_cost) == (True, True)
+    whole = take(ask() | place)
+    assert (whole.include_usage, whole.wants_cost) == (False, True)
+    agreed = ask(stream=True, stream_options={"include_usage": True})
+    assert take(agreed | place).include_usage
+    disagreed = ask(stream=True, stream_options={"include_usage": False}) | place
+    assert fault(disagreed) == ("stream_options.include_usage", "invalid_value")
+    said = "Parameter stream_options.include_usage conflict with usage.include"
+    assert refused(disagreed, "zenmux").message == said
+
+
+@pytest.mark.parametrize("value", [True, {}, {"include": "yes"}, {"include": None}])
+def test_a_wrong_usage_is_refused(value: Any) -> None:
+    assert str(fault(ask(usage=value))[0]).startswith("usage")
+    assert str(fault(ask(reasoning={"usage": value}))[0]).startswith("reasoning.usage")
+
+
+@pytest.mark.row("B096", "B097", "B099")
 @pytest.mark.parametrize(
     ("fields", "end_user"),
     [
         ({"user": "a", "user_id": "b", "safety_identifier": "c"}, "a"),
         ({"user": "", "user_id": "b", "safety_identifier": "c"}, "b"),
         ({"user": None, "safety_identifier": "c"}, "c"),
-        ({"user_id": "ü 1"}, "ü 1"),
+        ({"user": "ü 1"}, "ü 1"),
         ({"user": "\U0001f469\u200d\U0001f4bb"}, "\U0001f469\u200d\U0001f4bb"),
         ({"user": ""}, None),
         ({"user": "a" * 512}, "a" * 512),
@@ -104,207 +230,42 @@ def test_the_end_user_has_three_names(fields: dict[str, Any], end_user: str | No
     assert read(**fields).end_user == end_user
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "developer", "content": "x"},
-        {
-            "role": "system",
-            "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}],
-        },
-        {"role": "user", "content": "", "name": "bob"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function"}]},
-        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}], "reasoning_details": []},
-        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{"}},
-        {"role": "assistant", "refusal": "no"},
-        {"role": "assistant", "audio": {"id": "a"}},
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
-        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "{}"}]},
-        {"role": "function", "name": "f", "content": "{}"},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]},
-        {"role": "user", "content": [{"type": "something_new", "value": [1]}]},
-    ],
-)
-def test_it_takes_every_form_of_message(message: dict[str, Any]) -> None:
-    request = read(messages=[HI, message])
-    assert sent(request)["messages"] == [HI, message]
-
-
-@pytest.mark.parametrize(
-    ("body", "param", "code"),
-    [
-        (None, None, "invalid_type"),
-        ([], None, "invalid_type"),
-        ("x", None, "invalid_type"),
-        ({"messages": [HI]}, "model", "missing_required_parameter"),
-        (ask(model=None), "model", "missing_required_parameter"),
-        (ask(model=""), "model", "missing_required_parameter"),
-        (ask(model=["m"]), "model", "invalid_type"),
-        (ask(model="m\r\nx-evil: 1"), "model", "invalid_value"),
-        (ask(model="m\x00"), "model", "invalid_value"),
-        (ask(model="m\x7f"), "model", "invalid_value"),
-        (ask(model="m" * 257), "model", "invalid_value"),
-        ({"model": "m"}, "messages", "missing_required_parameter"),
-        (ask(messages=None), "messages", "missing_required_parameter"),
-        (ask(messages={}), "messages", "invalid_type"),
-        (ask(messages="hi"), "messages", "invalid_type"),
-        (ask(messages=[]), "messages", "invalid_value"),
-        (ask(messages=[HI, None]), "messages[1]", "invalid_value"),
-        (ask(messages=["hi"]), "messages[0]", "invalid_type"),
-        (ask(messages=[{"content": "x"}]), "messages[0].role", "missing_required_parameter"),
-        (ask(messages=[HI | {"role": "robot"}]), "messages[0].role", "invalid_value"),
-        (ask(messages=[HI | {"role": ["user"]}]), "messages[0].role", "invalid_value"),
-        (ask(messages=[{"role": "user"}]), "messages[0].content", "invalid_value"),
-        (ask(messages=[HI | {"content": None}]), "messages[0].content", "invalid_value"),
-        (ask(messages=[{"role": "tool", "tool_calls": [{}]}]), "messages[0].content", "invalid_value"),
-        (ask(messages=[{"role": "assistant"}]), "messages[0].content", "invalid_value"),
-        (ask(messages=[{"role": "assistant", "tool_calls": []}]), "messages[0].content", "invalid_value"),
-        (ask(messages=[HI | {"content": 5}]), "messages[0].content", "invalid_type"),
-        (ask(messages=[HI | {"content": {"type": "text"}}]), "messages[0].content", "invalid_type"),
-        (ask(messages=[HI | {"content": ["x"]}]), "messages[0].content[0]", "invalid_type"),
-        (ask(messages=[HI | {"content": [{}]}]), "messages[0].content[0]", "invalid_type"),
-        (
-            ask(messages=[HI | {"content": [{"type": "text", "text": 1}]}]),
-            "messages[0].content[0].text",
-            "invalid_type",
-        ),
-        (
-            ask(messages=[HI | {"content": [{"type": "image_url", "image_url": {}}]}]),
-            "messages[0].content[0].image_url",
-            "invalid_type",
-        ),
-        (
-            ask(messages=[HI | {"content": [{"type": "input_audio", "input_audio": {"data": 1}}]}]),
-            "messages[0].content[0].input_audio",
-            "invalid_type",
-        ),
-        (
-            ask(messages=[HI | {"content": [{"type": "file", "file": {"filename": "x.pdf"}}]}]),
-            "messages[0].content[0].file",
-            "invalid_value",
-        ),
-        (ask(stream="yes"), "stream", "invalid_type"),
-        (ask(stream=1), "stream", "invalid_type"),
-        (ask(stream_options={"include_usage": True}), "stream_options", "unsupported_parameter"),
-        (ask(stream=False, stream_options={}), "stream_options", "unsupported_parameter"),
-        (ask(stream=True, stream_options=[]), "stream_options", "invalid_type"),
-        (
-            ask(stream=True, stream_options={"include_usage": "yes"}),
-            "stream_options.include_usage",
-            "invalid_type",
-        ),
-        (ask(max_tokens=10**12), "max_tokens", "invalid_value"),
-        (ask(max_tokens=2**31 + 1), "max_tokens", "invalid_value"),
-        (ask(max_tokens=0), "max_tokens", "invalid_value"),
-        (ask(max_tokens=-1), "max_tokens", "invalid_value"),
-        (ask(max_tokens="10"), "max_tokens", "invalid_type"),
-        (ask(max_tokens=True), "max_tokens", "invalid_type"),
-        (ask(max_tokens=1.5), "max_tokens", "invalid_type"),
-        (ask(max_tokens=5.0), "max_tokens", "invalid_type"),
-        (ask(max_completion_tokens=0), "max_completion_tokens", "invalid_value"),
-        (ask(max_completion_tokens=5, max_tokens="5"), "max_tokens", "invalid_type"),
-        (ask(n=0), "n", "invalid_value"),
-        (ask(n=1000), "n", "invalid_value"),
-        (ask(n=True), "n", "invalid_type"),
-        (ask(n=1.0), "n", "invalid_type"),
-        (ask(temperature="hot"), "temperature", "invalid_type"),
-        (ask(temperature=True), "temperature", "invalid_type"),
-        (ask(top_p=[1]), "top_p", "invalid_type"),
-        (ask(frequency_penalty={}), "frequency_penalty", "invalid_type"),
-        (ask(stop=1), "stop", "invalid_type"),
-        (ask(stop=["a", 1]), "stop", "invalid_type"),
-        (ask(stop=["a"] * 17), "stop", "invalid_value"),
-        (ask(tools={}), "tools", "invalid_type"),
-        (ask(tools=["f"]), "tools", "invalid_type"),
-        (ask(user=7), "user", "invalid_type"),
-        (ask(user="a\x00"), "user", "invalid_value"),
-        (ask(user="a\r\nb"), "user", "invalid_value"),
-        (ask(user="a", user_id="b\n"), "user_id", "invalid_value"),
-        (ask(user="a" * 513), "user", "invalid_value"),
-        (ask(metadata=[]), "metadata", "invalid_type"),
-        (ask(metadata={str(i): "" for i in range(17)}), "metadata", "invalid_value"),
-        (ask(metadata={"k" * 65: "v"}), "metadata", "invalid_value"),
-        (ask(metadata={"k\n": "v"}), "metadata", "invalid_value"),
-        (ask(metadata={"k": 1}), "metadata.k", "invalid_type"),
-        (ask(metadata={"k": "v" * 513}), "metadata.k", "invalid_value"),
-        (ask(metadata={"k": "a\x00"}), "metadata.k", "invalid_value"),
-        (ask(metadata={"k": "a\r\nb"}), "metadata.k", "invalid_value"),
-    ],
-)
-def test_it_refuses_and_names_the_parameter(body: Any, param: str | None, code: str) -> None:
-    error = refused(body)
-    assert (error.param, error.code) == (param, code)
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ({"messages": [HI]}, "Parameter model is required."),
-        ({"model": "m"}, "Parameter messages is required."),
-        (ask(messages=[]), "Parameter messages can not be empty."),
-        (ask(messages=[None]), "Parameter messages can not contain null elements."),
-        (ask(messages=[{"role": "user"}]), "Parameter messages can not contain elements without content."),
-        (
-            ask(stream_options={"include_usage": True}),
-            "Parameter stream_options is not supported while stream is false.",
-        ),
-    ],
-)
-def test_documented_messages_are_kept(body: Any, message: str) -> None:
-    assert refused(body).message == message
-
-
-@pytest.mark.parametrize("cap", [1, 4096, 2**31])
-def test_caps_within_bounds_pass(cap: int) -> None:
-    assert read(max_tokens=cap).output_cap == cap
-
-
-def test_media_are_counted_and_their_base64_is_no_text() -> None:
-    image = "data:image/png;base64," + "iVBO" * 1000
-    parts: list[dict[str, Any]] = [
-        {"type": "text", "text": "look"},
-        {"type": "image_url", "image_url": {"url": image, "detail": "low"}},
-        {"type": "image_url", "image_url": "https://example.org/a.png"},
-        {"type": "input_audio", "input_audio": {"data": "UklG" * 500, "format": "wav"}},
-        {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "JVBE" * 300}},
-        {"type": "file", "file": {"file_data": "JVBE" * 200, "filename": "a.pdf"}},
-        {"type": "file", "file": {"file_id": "file-1"}},
-        {"type": "video_url", "video_url": {"url": "DATA:video/mp4;BASE64," + "AAAA" * 100}},
-    ]
-    request = read(messages=[{"role": "user", "content": parts}])
-    assert (request.images, request.audios, request.files) == (2, 1, 4)
-    whole = len(strict_json.dumps(request.body))
-    assert request.text_bytes == whole - 4000 - 2000 - 1200 - 800 - 400
-    assert parse(request.body, 100).text_bytes == 0
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["data:text/plain,aGVs", "https://x/;base64," + "A" * 999, "data:" + "a" * 300 + ";base64,AAAA", ""],
-)
-def test_what_is_not_marked_as_base64_counts_as_text(url: str) -> None:
-    body = ask(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
-    assert parse(body, 1000).text_bytes == 1000
-
-
+@pytest.mark.row("B106")
 def test_the_upstream_gets_every_field_the_client_sent() -> None:
     fields = {
         "temperature": 0.1,
-        "seed": None,
+        "seed": 7,
         "reasoning": {"effort": "low"},
         "thinking": {"type": "enabled", "budget_tokens": 9},
         "some_new_field": [1, {"a": "\u2028é"}],
+        "another_new_field": None,
         "user_id": "u",
+        "prompt_cache_key": "k",
+        "metadata": {"a": "b"},
+        "prediction": {"type": "content", "content": "x"},
+        "tools": [function("f", parameters={"type": "object", "x-mine": 1.5})],
+        "tool_choice": "auto",
     }
-    assert sent(read(**fields)) == ask(**fields) | {"model": "up-1"}
+    request = read(**fields)
+    assert sent(request) == ask(**fields) | {"model": "up-1"}
+    assert request.unknown == ("some_new_field", "another_new_field")
 
 
+@pytest.mark.row("B165")
 def test_the_gateway_s_own_fields_stay_here() -> None:
-    request = read(provider={"routing": {"type": "priority"}}, model_routing_config={"preference": "x"})
+    """Where to go and what to show are its own to decide."""
+    fields = {
+        "provider": {"routing": {"type": "priority"}},
+        "model_routing_config": {"preference": "x"},
+        "usage": {"include": True},
+        "include_reasoning": False,
+    }
+    request = read(**fields)
     assert sent(request) == ask(model="up-1")
-    assert request.body["provider"] == {"routing": {"type": "priority"}}
+    assert request.body == ask(**fields)
 
 
+@pytest.mark.row("B078", "B079")
 @pytest.mark.parametrize(
     ("fields", "output_cap", "caps"),
     [
@@ -316,23 +277,25 @@ def test_the_gateway_s_own_fields_stay_here() -> None:
         ({"max_completion_tokens": 50}, None, {"max_completion_tokens": 50}),
         ({"max_completion_tokens": 50, "max_tokens": 10**6}, 9, {"max_completion_tokens": 9}),
         ({"max_completion_tokens": 50, "max_tokens": 10**6}, None, {"max_completion_tokens": 50}),
-        (
-            {"max_completion_tokens": None, "max_tokens": 50},
-            9,
-            {"max_completion_tokens": None, "max_tokens": 9},
-        ),
-        ({"max_completion_tokens": None}, 9, {"max_completion_tokens": None, "max_tokens": 9}),
+        ({"max_completion_tokens": None, "max_tokens": 50}, 9, {"max_tokens": 9}),
+        ({"max_completion_tokens": None}, 9, {"max_tokens": 9}),
     ],
 )
 def test_the_cap_is_written_where_the_client_wrote_it(
     fields: dict[str, Any], output_cap: int | None, caps: dict[str, int]
 ) -> None:
+    """Two names for one cap; the newer one wins over the older."""
     body = sent(read(**fields), output_cap=output_cap)
     assert {name: cap for name, cap in body.items() if name.startswith("max_")} == caps
 
 
-def test_a_cap_the_client_did_not_send_gets_the_provider_s_name() -> None:
-    assert sent(read(), output_cap=9, cap_field="max_completion_tokens") == ask(model="up-1", max_completion_tokens=9)
+@pytest.mark.row("B079")
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": 50}])
+def test_a_provider_that_takes_the_newer_cap_gets_it_under_that_name(fields: dict[str, Any]) -> None:
+    body = sent(read(**fields), output_cap=9, cap_field="max_completion_tokens")
+    assert body == ask(model="up-1", max_completion_tokens=9)
+    body = sent(read(max_tokens=50), cap_field="max_completion_tokens")
+    assert body == ask(model="up-1", max_completion_tokens=50)
 
 
 @pytest.mark.parametrize(
@@ -360,32 +323,62 @@ def test_a_stream_is_always_asked_for_usage(
     assert json.dumps(request.body) == before
 
 
+@pytest.mark.row("B115")
+def test_an_empty_list_of_tools_is_not_sent() -> None:
+    """Nor is the choice among them, which providers refuse without tools."""
+    assert sent(read(tools=[], tool_choice="auto", parallel_tool_calls=True)) == ask(model="up-1")
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=10,
+    max_leaves=5,
+)
+words = st.sampled_from(
+    ["text", "image_url", "input_audio", "file", "video_url", "tool_use", "tool_result", "thinking", "refusal"]
+)
+named = st.dictionaries(
+    st.sampled_from(["url", "data", "format", "file_data", "file_id", "filename", "type", "name", "id", "function"])
+    | st.sampled_from(["include", "enabled", "effort", "routing", "providers", "mode", "tools", "json_schema"]),
+    anything | st.sampled_from(["https://x/", "data:image/png;base64,AA==", "AA==", "wav", "function", "auto", "f"]),
 )
 parts = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "image_url", "input_audio", "file", "video_url", "x"]) | anything},
-    optional={
-        name: anything | st.dictionaries(st.sampled_from(["url", "data", "file_data", "file_id"]), anything)
-        for name in ("text", "image_url", "input_audio", "file", "video_url")
-    },
+    {"type": words | anything},
+    optional=dict.fromkeys(
+        (*("text", "image_url", "input_audio", "file", "video_url", "refusal", "cache_control"), "id", "content"),
+        anything | named,
+    ),
 )
 messages = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool"]) | anything},
-    optional={"content": st.text() | st.lists(parts | anything) | anything, "tool_calls": anything},
+    {"role": st.sampled_from(["user", "assistant", "tool", "function", "system"]) | anything},
+    optional={
+        "content": st.text() | st.lists(parts | anything) | anything,
+        "tool_calls": st.lists(named) | anything,
+        "reasoning_details": st.lists(named) | anything,
+        "tool_call_id": anything,
+        "function_call": named | anything,
+        "name": anything,
+    },
 )
-bodies = st.fixed_dictionaries(
-    {"model": st.just("m") | anything, "messages": st.lists(messages | anything) | anything},
-    optional=dict.fromkeys((*OPTIONAL, "extra_body", "provider", "headers"), anything),
+fields = st.dictionaries(
+    st.sampled_from([*OPTIONAL, "extra_body", "headers", "new"]),
+    anything | named | st.lists(named, max_size=3) | st.sampled_from(["auto", "none", "low", 1, 0.5]),
+    max_size=5,
 )
+conversations = st.lists(messages | anything, max_size=4) | anything
 
 
-@given(bodies | anything)
-def test_whatever_comes_is_taken_or_refused(body: Any) -> None:
+@st.composite
+def bodies(draw: st.DrawFn) -> Any:
+    return {"model": draw(st.just("m") | anything), "messages": draw(conversations)} | draw(fields)
+
+
+@given(bodies() | anything, st.sampled_from(sorted(DIALECTS)))
+def test_whatever_comes_is_taken_or_refused(body: Any, dialect: str) -> None:
+    """Never another exception, never a changed body, and what was taken can be sent."""
+    before = json.dumps(body)
     try:
-        request = parse(body, 10_000)
+        request = parse(body, 10_000, DIALECTS[dialect])
     except InvalidRequest as error:
         assert error.status == 400
         assert min(error.message) >= " "
@@ -394,3 +387,4 @@ def test_whatever_comes_is_taken_or_refused(body: Any) -> None:
     assert request.n >= 1
     assert 0 <= request.text_bytes <= 10_000
     assert upstream_body(request, model="u", output_cap=5, cap_field="max_tokens", ask_usage=True)
+    assert json.dumps(body) == before

@@ -165,11 +165,13 @@ def test_no_page_and_no_odd_body_reaches_the_client(status: int, body: Any) -> N
     assert len(fault.detail) <= 500
 
 
+@pytest.mark.row("B297")
 @pytest.mark.parametrize("status", [401, 402, 403, 429, 500, 503])
 def test_only_a_rejection_shows_the_provider_s_words(status: int) -> None:
     assert "words" not in answered(status, error("words", code="words", param="words")).body()["error"]["message"]
 
 
+@pytest.mark.row("B297")
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
@@ -203,6 +205,40 @@ def test_codes_that_are_no_words_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (error("This model's maximum context length is 8192 tokens.", code=400), "context_length_exceeded"),
+        (error("prompt is too long: 212345 tokens > 200000 maximum"), "context_length_exceeded"),
+        (error("The input token count (9) exceeds the maximum", status="INVALID_ARGUMENT"), "context_length_exceeded"),
+        (error("x", type="context_length_exceeded"), "context_length_exceeded"),
+        (error("flagged", type="safety_check_failed"), "content_filter"),
+        (error("x", type="invalid_request_error"), "upstream_rejected"),
+        (error("maximum context length", code="string_too_long"), "string_too_long"),
+        (error("No tool named 'context window'"), "upstream_rejected"),
+    ],
+)
+def test_what_clients_act_on_has_its_code_whoever_says_it(body: Any, code: str) -> None:
+    fault = answered(400, body)
+    assert (fault.kind, fault.code) == (Fault.REJECTED, code)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_picture_that_the_provider_cannot_fetch_is_the_client_s_to_change(wrapped: bool) -> None:
+    body: Any = error("Cannot fetch content from the provided URL", code=400, status="INVALID_ARGUMENT")
+    fault = answered(400, [body] if wrapped else body)
+    assert (fault.kind, fault.status, fault.type) == (Fault.REJECTED, 400, "invalid_request_error")
+    assert fault.message == "Cannot fetch content from the provided URL"
+    assert not fault.retryable
+
+
+def test_an_overloaded_provider_keeps_its_identity_and_its_retry_after() -> None:
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    fault = answered(529, body, Retry_After="12")
+    assert (fault.kind, fault.status, fault.code) == (Fault.OVERLOADED, 503, "upstream_overloaded")
+    assert (fault.retry_after, fault.retryable) == (12, True)
+
+
+@pytest.mark.parametrize(
     ("value", "seconds"),
     [
         (None, None),
@@ -232,6 +268,7 @@ def test_retry_after_is_sane_or_nothing(value: str | None, seconds: int | None) 
     assert read_retry_after(value, NOW) == seconds
 
 
+@pytest.mark.row("B273")
 def test_retry_after_is_found_however_the_header_is_spelled() -> None:
     assert answered(503, b"", RETRY_AFTER="30").retry_after == 30
     assert answered(429, b"", retry_after="1000000000").retry_after == 60

@@ -1,17 +1,25 @@
 """Whole JSON bodies and streams, given to clients that asked for the one or the other."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from billing.tokens import Tokens
+from gateway.dialects import STANDARD
 from gateway.errors import Fault, UpstreamFault
 from gateway.protocols.openai_chat_answer import MAX_ASSEMBLED, MAX_WHOLE
-from tests.openai_answers import DONE, OURS, chunk, event, reader, relay, relay_at_every_cut, usage, whole
+from tests.openai_answers import DONE, OURS, chunk, event, reader, relay, relay_at_every_cut, shown, usage, whole
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 40, "total_tokens": 51}
+SHOWN = shown(11, 40, reasoning_tokens=2)  # Nobody counted the reasoning, so it is estimated.
+THOUGHT = {"type": "reasoning.text", "index": 0}
 CALL = {"id": "c1", "type": "function", "function": {"name": "fx", "arguments": '{"ccy":"EUR"}'}}
+CITED = {
+    "type": "url_citation",
+    "url_citation": {"title": "Central bank", "url": "https://example.org/p", "start_index": 0, "end_index": 11},
+}
 MESSAGE = {
     "role": "assistant",
     "content": "7 \u2028é",
@@ -23,13 +31,16 @@ MESSAGE = {
 }
 
 
+@pytest.mark.row(
+    "B204", "B205", "B206", "B207", "B208", "B210", "B216", "B218", "B219", "B220", "B224", "B229", "B235", "B237"
+)
 def test_a_whole_body_passes_with_every_field_and_our_envelope() -> None:
     seen = relay_at_every_cut(whole(MESSAGE, usage=USAGE, service_tier="default", odd=[1]), stream=False)
     assert seen.body == {
         "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop", "logprobs": None}],
         "service_tier": "default",
         "odd": [1],
-        "usage": USAGE,
+        "usage": SHOWN,
     }
     assert "\u2028é".encode() in seen.final
     assert seen.known == {
@@ -44,6 +55,7 @@ def test_a_whole_body_passes_with_every_field_and_our_envelope() -> None:
     }
 
 
+@pytest.mark.row("B216", "B217", "B249")
 def test_a_whole_body_is_put_right_where_it_is_loose() -> None:
     body = {
         "choices": [{"message": {"tool_calls": [CALL]}}, {"index": 1, "message": {"content": "x"}, "finish_reason": ""}]
@@ -74,28 +86,30 @@ def test_a_long_comment_decides_for_a_stream_and_costs_no_memory() -> None:
     assert len(answer.feed(b"\n\n" + chunk({"content": "a"}))) == 1
 
 
+@pytest.mark.row("B136", "B225", "B270", "B277")
 def test_a_whole_body_becomes_a_stream() -> None:
-    message = MESSAGE | {"tool_calls": [CALL, CALL | {"id": "c2"}]}
+    message = MESSAGE | {"tool_calls": [CALL, CALL | {"id": "c2"}], "annotations": [CITED]}
     logprobs = {"content": [{"token": "7", "logprob": -9999.0, "bytes": None, "top_logprobs": []}]}
     body = json.loads(whole(message, "tool_calls", usage=USAGE, system_fingerprint="fp"))
     body["choices"][0]["logprobs"] = logprobs
-    seen = relay_at_every_cut(json.dumps(body).encode(), include_usage=True)
+    seen = relay_at_every_cut(json.dumps(body).encode(), include_usage=True, logprobs=True)
     assert seen.early == b""
     assert seen.deltas == [
         ({"role": "assistant", "content": ""}, None),
         ({name: MESSAGE[name] for name in ("reasoning", "reasoning_content", "reasoning_details")}, None),
         ({"content": "7 \u2028é"}, None),
         ({"tool_calls": [{"index": 0} | CALL, {"index": 1} | CALL | {"id": "c2"}]}, None),
-        ({}, "tool_calls"),
+        ({"annotations": [CITED]}, "tool_calls"),
     ]
     assert [made["choices"][0].get("logprobs") for made in seen.chunks[:-1]] == [None, None, None, logprobs, None]
     assert all(made["system_fingerprint"] == "fp" for made in seen.chunks[:-1])
-    assert seen.chunks[-1] == OURS | {"choices": [], "usage": USAGE}
+    assert seen.chunks[-1] == OURS | {"choices": [], "usage": SHOWN}
     assert seen.known["usage"] == Tokens(prompt=11, completion=40)
 
 
 def test_an_empty_whole_body_becomes_a_role_and_a_finish() -> None:
-    for nothing in ({"content": None}, {"content": "", "tool_calls": []}, {"tool_calls": "x", "function_call": {}}):
+    nothings: list[dict[str, Any]] = [{"content": None}, {"content": "", "tool_calls": []}]
+    for nothing in [*nothings, {"tool_calls": None, "function_call": {}}]:
         seen = relay_at_every_cut(whole(nothing, "length"))
         assert seen.deltas == [({"role": "assistant", "content": ""}, None), ({}, "length")]
 
@@ -107,6 +121,7 @@ def test_two_whole_choices_become_two_streams() -> None:
     assert texts == [(0, ""), (0, "a"), (1, ""), (1, "b"), (0, None), (1, None)]
 
 
+@pytest.mark.row("B204", "B236")
 def test_a_stream_becomes_a_whole_body() -> None:
     def token(text: str) -> dict[str, Any]:
         return {"token": text, "logprob": -0.5, "bytes": None, "top_logprobs": []}
@@ -114,14 +129,14 @@ def test_a_stream_becomes_a_whole_body() -> None:
     upstream = (
         chunk({"role": "assistant", "content": ""}, system_fingerprint="fp", choice={"logprobs": None, "odd": 1})
         + chunk({"reasoning": "A ", "reasoning_content": "A "})
-        + chunk({"reasoning": "prime.", "reasoning_content": "prime.", "reasoning_details": [{"text": "A"}]})
-        + chunk({"reasoning_details": [{"signature": "s"}]})
+        + chunk({"reasoning": "prime.", "reasoning_content": "prime."})
+        + chunk({"reasoning_details": [THOUGHT | {"signature": "s"}]})
         + chunk({"content": "7"}, choice={"logprobs": {"content": [token("7")], "refusal": None}})
         + chunk({"content": " é"}, "length", choice={"logprobs": {"content": [token("é")]}, "stop_reason": 2})
         + usage(11, 40)
         + DONE
     )
-    seen = relay_at_every_cut(upstream, stream=False)
+    seen = relay_at_every_cut(upstream, stream=False, logprobs=True)
     assert seen.body == {
         "choices": [
             {
@@ -130,9 +145,10 @@ def test_a_stream_becomes_a_whole_body() -> None:
                     "role": "assistant",
                     "content": "7 é",
                     "refusal": None,
+                    "annotations": [],
                     "reasoning": "A prime.",
                     "reasoning_content": "A prime.",
-                    "reasoning_details": [{"text": "A"}, {"signature": "s"}],
+                    "reasoning_details": [THOUGHT | {"text": "A prime.", "signature": "s"}],
                 },
                 "finish_reason": "length",
                 "logprobs": {"content": [token("7"), token("é")], "refusal": None},
@@ -141,10 +157,11 @@ def test_a_stream_becomes_a_whole_body() -> None:
             }
         ],
         "system_fingerprint": "fp",
-        "usage": USAGE,
+        "usage": SHOWN,
     }
 
 
+@pytest.mark.row("B128", "B228")
 def test_streamed_tool_calls_become_whole_ones_in_order() -> None:
     def fragment(index: int, arguments: str, **more: Any) -> bytes:
         name = {"name": more.pop("name")} if "name" in more else {}
@@ -163,6 +180,7 @@ def test_streamed_tool_calls_become_whole_ones_in_order() -> None:
         "role": "assistant",
         "content": None,
         "refusal": None,
+        "annotations": [],
         "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
             {
@@ -175,12 +193,14 @@ def test_streamed_tool_calls_become_whole_ones_in_order() -> None:
     }
 
 
+@pytest.mark.row("B218", "B226", "B227")
 def test_streamed_refusals_function_calls_and_audio_become_whole_ones() -> None:
     refusal = chunk({"refusal": "I "}) + chunk({"refusal": "won't"}, "stop")
     assert relay_at_every_cut(refusal, stream=False).message == {
         "role": "assistant",
         "content": None,
         "refusal": "I won't",
+        "annotations": [],
     }
     call = chunk({"function_call": {"name": "f", "arguments": "{"}}) + chunk(
         {"function_call": {"arguments": "}"}}, "function_call"
@@ -189,6 +209,7 @@ def test_streamed_refusals_function_calls_and_audio_become_whole_ones() -> None:
         "role": "assistant",
         "content": None,
         "refusal": None,
+        "annotations": [],
         "function_call": {"name": "f", "arguments": "{}"},
     }
     audio = chunk({"audio": {"id": "a1", "transcript": "he"}}) + chunk(
@@ -202,11 +223,12 @@ def test_streamed_refusals_function_calls_and_audio_become_whole_ones() -> None:
     }
 
 
+@pytest.mark.row("B217", "B249")
 def test_an_empty_stream_of_a_choice_becomes_empty_text() -> None:
     upstream = chunk({"role": "assistant", "content": ""}) + chunk({}, "stop") + usage(5, 0) + DONE
     seen = relay_at_every_cut(upstream, stream=False)
-    assert seen.message == {"role": "assistant", "content": "", "refusal": None}
-    assert seen.body["usage"] == {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}
+    assert seen.message == {"role": "assistant", "content": "", "refusal": None, "annotations": []}
+    assert seen.body["usage"] == shown(5, 0)
 
 
 def test_two_streamed_choices_become_two_whole_ones() -> None:
@@ -216,6 +238,64 @@ def test_two_streamed_choices_become_two_whole_ones() -> None:
         (0, "a", "stop"),
         (1, "b", "length"),
     ]
+
+
+@pytest.mark.row("B209")
+def test_a_choice_given_in_two_parts_is_one() -> None:
+    text = {"index": 0, "message": {"role": "assistant", "content": "Look: "}, "finish_reason": "stop"}
+    call = {"index": 0, "message": {"role": "assistant", "tool_calls": [CALL]}, "finish_reason": "tool_calls"}
+    more = {"message": {"content": "ok", "annotations": [CITED], "tool_calls": [CALL | {"id": "c2"}]}}
+    body = json.dumps({"choices": [text, call, more]}).encode()
+    (choice,) = relay_at_every_cut(body, stream=False).body["choices"]
+    assert (choice["index"], choice["finish_reason"]) == (0, "tool_calls")
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": "Look: ok",
+        "refusal": None,
+        "annotations": [CITED],
+        "tool_calls": [CALL, CALL | {"id": "c2"}],
+    }
+    seen = relay_at_every_cut(body)
+    assert [made["choices"][0]["index"] for made in seen.chunks] == [0] * 4
+    assert seen.deltas[-1] == ({"annotations": [CITED]}, "tool_calls")
+
+
+@pytest.mark.row("B210")
+def test_several_choices_that_were_asked_for_and_have_no_index_are_told_apart_by_place() -> None:
+    body = json.dumps({"choices": [{"message": {"content": text}} for text in "ab"]}).encode()
+    choices = relay_at_every_cut(body, stream=False, n=2).body["choices"]
+    assert [(choice["index"], choice["message"]["content"]) for choice in choices] == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.row("B217", "B226")
+def test_content_in_parts_and_audio_pass_as_they_came() -> None:
+    parts = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    audio = {"id": "a1", "data": "UklG", "expires_at": 9, "transcript": "hello"}
+    seen = relay_at_every_cut(whole({"content": parts, "audio": audio}), stream=False)
+    assert (seen.message["content"], seen.message["audio"]) == (parts, audio)
+
+
+@pytest.mark.row("B200", "B201")
+def test_structured_text_comes_whole_or_says_that_it_was_cut() -> None:
+    upstream = (
+        chunk({"role": "assistant", "content": '{"a":'}) + chunk({"content": "1"}) + chunk({"content": "}"}, "stop")
+    )
+    assert json.loads(relay_at_every_cut(upstream, stream=False).message["content"]) == {"a": 1}
+    text = "".join(delta.get("content", "") for delta, _ in relay_at_every_cut(upstream).deltas)
+    assert json.loads(text) == {"a": 1}
+    (cut,) = relay_at_every_cut(whole({"content": '{"a":'}, "length"), stream=False).body["choices"]
+    assert (cut["message"]["content"], cut["finish_reason"]) == ('{"a":', "length")
+
+
+@pytest.mark.row("B236")
+def test_a_fingerprint_is_passed_on_but_in_the_dialect_that_has_none() -> None:
+    body = whole({"content": "x"}, system_fingerprint="fp")
+    assert relay([body], stream=False).body["system_fingerprint"] == "fp"
+    hiding = replace(STANDARD, hides_fingerprint=True)
+    streamed = chunk({"content": "x"}, "stop", system_fingerprint="fp")
+    for upstream in (body, streamed):
+        assert relay([upstream], stream=False, dialect=hiding).body["system_fingerprint"] is None
+    assert "system_fingerprint" not in relay([whole({"content": "x"})], stream=False).body
 
 
 def test_a_broken_stream_gives_no_body() -> None:
@@ -297,6 +377,7 @@ def test_an_error_over_several_data_lines_keeps_its_name() -> None:
     assert relay_at_every_cut(b"event: error\ndata: overloaded\n\n").fault == "server_error"
 
 
+@pytest.mark.row("B273")
 def test_an_error_after_text_leaves_the_text() -> None:
     upstream = chunk({"role": "assistant", "content": "Half"}) + event({"error": {"code": "500", "message": "x"}})
     seen = relay_at_every_cut(upstream)

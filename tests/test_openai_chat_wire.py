@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.tokens import Tokens
+from gateway.dialects import STANDARD, ZENMUX
 from gateway.errors import Fault, UpstreamFault
 from tests.openai_answers import DONE, chunk, event, reader, relay, relay_at_every_cut, usage
 
@@ -57,6 +58,7 @@ def test_a_stream_that_breaks_off_does_not_look_finished(tail: bytes) -> None:
     assert not seen.known["complete"]
 
 
+@pytest.mark.row("B271")
 def test_the_last_event_may_lack_its_blank_line() -> None:
     seen = relay_at_every_cut((OK + STOP + usage(3, 1)).rstrip(b"\n"))
     assert seen.fault is None
@@ -81,6 +83,7 @@ def test_comments_and_pings_are_nothing() -> None:
     assert seen.known["skipped"] == 3
 
 
+@pytest.mark.row("B252")
 def test_an_event_of_an_unknown_kind_passes_with_its_name() -> None:
     seen = relay_at_every_cut(OK + b'event: trace\ndata: {"a":\ndata: 1}\n\n' + STOP + DONE)
     assert seen.early.endswith(b'event: trace\ndata: {"a":1}\n\n')
@@ -152,12 +155,25 @@ def test_an_empty_stream_is_no_answer(upstream: bytes, stream: bool) -> None:
     assert (seen.fault, seen.final, seen.known["meaningful"]) == ("invalid_response", b"", False)
 
 
+@pytest.mark.parametrize("upstream", [b": PROCESSING\n\n", DONE])
+def test_who_gets_nothing_is_told_so(upstream: bytes) -> None:
+    answer = reader()
+    with pytest.raises(UpstreamFault) as nothing:
+        answer.feed(upstream)
+        answer.end()
+    assert (nothing.value.status, nothing.value.message) == (502, "The provider's answer was empty.")
+
+
 deltas = st.fixed_dictionaries(
     {},
     optional={
         "role": st.sampled_from(["assistant", "", None]),
         "content": st.none() | st.text(max_size=4) | st.just([{"type": "text", "text": "x"}]),
         "reasoning": st.none() | st.text(max_size=3),
+        "reasoning_content": st.none() | st.text(max_size=3),
+        "reasoning_details": st.none()
+        | st.lists(st.just({"type": "reasoning.text", "text": "t", "index": "0"}) | st.integers(), max_size=2),
+        "annotations": st.none() | st.just([{"type": "url_citation"}]) | st.just("x"),
         "refusal": st.none() | st.text(max_size=3),
         "function_call": st.none() | st.just({"name": "f", "arguments": "{}"}) | st.integers(),
         "audio": st.none() | st.just({"id": "a", "data": "AAAA"}) | st.just("x"),
@@ -185,30 +201,63 @@ deltas = st.fixed_dictionaries(
 events = st.builds(
     chunk,
     deltas,
-    st.none() | st.sampled_from(["stop", "length", "", "weird", "tool_calls"]),
+    st.none() | st.sampled_from(["stop", "length", "", "weird", "tool_calls", "function_call"]),
     index=st.integers(0, 2),
     choice=st.just({}) | st.just({"logprobs": {"content": [{"token": "x"}]}}) | st.just({"logprobs": {"content": 1}}),
 )
 upstreams = st.lists(events | st.just(usage(3, 1)) | st.binary(max_size=5) | st.sampled_from(BROKEN[:3]), max_size=8)
 
 
-@given(upstreams, st.booleans(), st.lists(st.integers(0, 500), max_size=4), st.booleans())
-def test_whatever_comes_and_however_it_is_cut(pieces: list[bytes], done: bool, cuts: list[int], stream: bool) -> None:
+asked = st.fixed_dictionaries(
+    {},
+    optional={
+        "functions": st.just([{"name": "f"}]),
+        "include_reasoning": st.booleans(),
+        "logprobs": st.booleans(),
+        "include_usage": st.booleans(),
+        "stops": st.just(("a", "bc")),
+        "output_cap": st.integers(1, 3),
+        "dialect": st.sampled_from([STANDARD, ZENMUX]),
+    },
+)
+
+
+@pytest.mark.row("B130")
+@given(upstreams, st.booleans(), st.lists(st.integers(0, 500), max_size=4), st.booleans(), asked)
+def test_whatever_comes_and_however_it_is_cut(
+    pieces: list[bytes], done: bool, cuts: list[int], stream: bool, how: dict[str, Any]
+) -> None:
     upstream = b"".join(pieces) + (DONE if done else b"")
     at = [0, *sorted(cuts), max(500, len(upstream))]
-    seen = relay([upstream[a:b] for a, b in pairwise(at)], stream=stream)
-    assert seen == relay([upstream], stream=stream)
+    how = how | {"stream": stream, "include_usage": stream and how.get("include_usage", False)}
+    seen = relay([upstream[a:b] for a, b in pairwise(at)], **how)
+    assert seen == relay([upstream], **how)
     if seen.fault is not None:
         assert seen.final == b""
     elif stream:
-        _check_shape(seen.deltas)
+        _check_chunks(seen.deltas)
     else:
-        assert all(choice["message"]["role"] == "assistant" for choice in seen.body["choices"])
+        for choice in seen.body["choices"]:
+            message = choice["message"]
+            assert {"content", "refusal", "annotations"} <= message.keys()
+            assert message["role"] == "assistant"
+            _check_finish(choice["finish_reason"], message)
 
 
-def _check_shape(shown: list[tuple[dict[str, Any], str | None]]) -> None:
+def _check_chunks(shown: list[tuple[dict[str, Any], str | None]]) -> None:
+    came: dict[str, Any] = {}
     for delta, finish in shown:
-        assert finish is None or (delta == {} and finish in ("stop", "length", "tool_calls"))
         assert delta.get("role", "assistant") == "assistant"
         for call in delta.get("tool_calls", []):
             assert type(call["index"]) is int
+        if finish is not None:
+            assert delta.keys() <= {"annotations"}
+        came |= delta
+    for _, finish in shown:
+        if finish is not None:
+            _check_finish(finish, came)
+
+
+def _check_finish(finish: str, came: dict[str, Any]) -> None:
+    assert finish in ("stop", "length", "tool_calls", "function_call")
+    assert came.get(finish) or finish in ("stop", "length")

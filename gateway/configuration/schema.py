@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
+
 from accounts.models import Scope
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
@@ -114,6 +116,7 @@ KEY = Noun(
         "allowed_ips": listed(text),
         "max_request_price": optional(dollars),
         "min_output_cap": whole,
+        "dialect": choice(("", *settings.DIALECTS)),
         "valid_from": optional(moment),
         "expires_at": optional(moment),
     },
@@ -121,7 +124,13 @@ KEY = Noun(
     inner={"budgets": BUDGET},
 )
 PROJECT = Noun(
-    columns={"name": text, "active": boolean, "default_output_cap": optional(whole)},
+    columns={
+        "name": text,
+        "active": boolean,
+        "default_output_cap": optional(whole),
+        "dialect": choice(settings.DIALECTS),
+        "strict_params": boolean,
+    },
     special=BOUNDS,
     inner={"budgets": BUDGET, "keys": KEY},
 )

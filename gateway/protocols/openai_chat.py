@@ -4,36 +4,88 @@ Here: what a client asks for (`parse`), and the body an upstream of the same pro
 The answer is read by `AnswerReader`, failures by `fault_from_response`, and told by `error_event`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway import strict_json
-from gateway.errors import InvalidRequest
+from gateway.dialects import STANDARD, Dialect
 from gateway.protocols.openai_chat_answer import AnswerReader
 from gateway.protocols.openai_chat_faults import error_event, fault_from_response
 from gateway.protocols.openai_chat_overrides import refuse_overrides
+from gateway.protocols.openai_chat_request_checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
+from gateway.protocols.openai_chat_request_fields import CHECKS, end_user, stops, web_search
+from gateway.protocols.openai_chat_request_forms import (
+    rewrite,
+    tools_without_cache_control,
+    with_reasoning_content,
+    without_cache_control,
+)
+from gateway.protocols.openai_chat_request_messages import look, outline
+from gateway.protocols.openai_chat_request_parts import Media
+from gateway.protocols.openai_chat_request_reasoning import ReasoningWish, read_wish
+from gateway.protocols.openai_chat_request_routing import (
+    ModelRoutingWish,
+    RoutingWish,
+    not_understood,
+    read_model_routing,
+    read_routing,
+)
+from gateway.protocols.openai_chat_request_tools import (
+    function_call,
+    functions,
+    tool_choice,
+    tools,
+)
 
-__all__ = ["AnswerReader", "ChatRequest", "error_event", "fault_from_response", "parse", "upstream_body"]
+__all__ = [
+    "WHOLE",
+    "AnswerReader",
+    "ChatRequest",
+    "Fit",
+    "error_event",
+    "fault_from_response",
+    "parse",
+    "upstream_body",
+]
 
-OWN_FIELDS = frozenset({"provider", "model_routing_config"})  # For the gateway; no upstream sees them.
-MAX_CAP = 2**31
-MAX_CHOICES = 128
-MAX_STOPS = 16
+# For the gateway: where to go, and what to show of what came back. No upstream sees them.
+OWN_FIELDS = frozenset({"provider", "model_routing_config", "usage", "include_reasoning"})
+PENALTIES = ("frequency_penalty", "presence_penalty")
+KNOWN_FIELDS = CHECKS.keys() | {
+    *("model", "messages", "stream", "n", "temperature", "stop"),
+    *("tools", "tool_choice", "functions", "function_call"),
+    *("provider", "model_routing_config"),
+}
+MAX_CHOICES = 8
 
-_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
-# An assistant's turn may have one of these in place of content.
-_IN_PLACE_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
-_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_CHECKS_BUT_PENALTIES = {name: check for name, check in CHECKS.items() if name not in PENALTIES}
+_ROUTES = frozenset({"provider", "model_routing_config"})
+_ORDINARY = KNOWN_FIELDS - _ROUTES
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat request, checked. Null fields count as absent throughout.
 
+    - `body`: the client's, untouched; `changes` are the fields that go to an upstream otherwise
+    - `stream`: whether the client is answered with a stream, as it or its dialect wants
+    - `include_usage`: whether that stream ends with a usage chunk because the client asked
     - `output_cap`: tokens the client allows for the answer; `max_completion_tokens` wins over `max_tokens`
     - `end_user`: who the client acts for, from `user`, `user_id` or `safety_identifier`
     - `text_bytes`: no less than the bytes of text in it: the raw body without base64 payloads of media
     - `images`, `audios`, `files`: how many such parts, for bounds per item; video counts as a file
+    - `modalities`: what it takes to read it besides text, each with the path of the first part that needs it
+    - `file_ids`: files of the project that are named instead of sent
+    - `stops`: the stop sequences
+    - `reasoning`: how much the model is to think; None: nothing was said
+    - `hides_reasoning`: thoughts are paid for and not shown
+    - `wants_cost`: usage is to be shown with its cost
+    - `cache_control`: some part or tool has a cache breakpoint
+    - `routing`, `model_routing`: wishes for the route
+    - `unknown`: fields this gateway has no meaning for; they pass
+    - `not_understood`: the same inside fields that no upstream sees, by path
+    - `ignored`: fields the dialect takes and ignores
     """
 
     body: dict[str, Any]
@@ -48,262 +100,267 @@ class ChatRequest:
     images: int
     audios: int
     files: int
+    modalities: Mapping[str, str]
+    file_ids: tuple[str, ...]
+    stops: tuple[str, ...]
+    reasoning: ReasoningWish | None
+    hides_reasoning: bool
+    wants_cost: bool
+    cache_control: bool
+    routing: RoutingWish | None
+    model_routing: ModelRoutingWish | None
+    unknown: tuple[str, ...]
+    not_understood: tuple[str, ...]
+    ignored: tuple[str, ...]
+    changes: Mapping[str, Any]
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether log probabilities were asked for; else an answer shows none."""
+        return self.body.get("logprobs") is True
+
+    @property
+    def legacy_functions(self) -> bool:
+        """Whether the client speaks of functions in the older form, and expects `function_call` in the answer."""
+        return self.body.get("functions") is not None
 
 
-class _Media:
-    """Counts of media parts, and of the base64 characters in them, which are no text."""
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a request meets an offer, see `gateway.parameters`.
 
-    __slots__ = ("audios", "base64", "files", "images")
+    - `named`: parameters that have no effect, to be told to the client
+    - `withheld`: fields that the upstream does not get; `cache_control` stands for every breakpoint
+    - `changes`: fields that it gets instead
+    - `tells_thoughts`: the upstream demands `reasoning_content` on an assistant's turn that had thoughts
+    - `enforced_stops`: sequences that the gateway looks for, see `gateway.stops`
+    """
 
-    def __init__(self) -> None:
-        self.images = self.audios = self.files = self.base64 = 0
+    named: tuple[str, ...] = ()
+    withheld: frozenset[str] = frozenset()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    enforced_stops: tuple[str, ...] = ()
+    tells_thoughts: bool = False
 
 
-def parse(body: Any, raw_length: int) -> ChatRequest:
-    """Check a parsed body; `raw_length` is its length in bytes as it came. Fields not named here pass unseen.
+WHOLE = Fit()
 
-    Raises `InvalidRequest` with the offending `param`. Overrides of the dial are refused by name, see
-    `openai_chat_overrides`.
+
+def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatRequest:
+    """Check a parsed body; `raw_length` is its length in bytes as it came. Fields nobody knows pass unseen.
+
+    Raises `InvalidRequest` for the first fault in the documented order, with the offending `param`: model, messages,
+    `stream_options` without a stream, `n`, `temperature`, the two conflicts, `provider.routing`, then the rest.
+    Overrides of the dial are refused by name, see `openai_chat_overrides`.
     """
     if type(body) is not dict:
-        raise _wrong("The body must be a JSON object.", None, "invalid_type")
-    refuse_overrides(body)
-    model = _model(body.get("model"))
-    media = _Media()
-    _messages(body.get("messages"), media)
-    stream = _boolean(body, "stream")
-    include_usage = _stream_options(body.get("stream_options"), stream)
-    n = _integer(body, "n", 1, MAX_CHOICES)
-    # Both caps are checked, whichever wins.
-    capped = _integer(body, "max_completion_tokens", 1, MAX_CAP)
-    max_tokens = _integer(body, "max_tokens", 1, MAX_CAP)
-    for name in _NUMBERS:
-        if (value := body.get(name)) is not None and type(value) is not int and type(value) is not float:
-            raise _wrong(f"Parameter {name} is not valid: it must be a number.", name, "invalid_type")
-    _stop(body.get("stop"))
-    _tools(body.get("tools"))
+        raise wrong("The body must be a JSON object.", None, TYPE)
+    model = _model(body.get("model"), dialect)
+    messages: Any = body.get("messages")
+    deep = outline(messages, dialect)
+    stream = _stream(body, dialect)
+    n = _choices(body.get("n"), dialect)
+    _check_temperature(body.get("temperature"), dialect)
+    include_usage, wants_cost = _usage(body, dialect)
+    hides_reasoning = _hides_reasoning(body, dialect)
+    provider, config = body.get("provider"), body.get("model_routing_config")
+    routing = None if provider is None else read_routing(provider, dialect)
+    # What follows has no documented order.
+    unknown: tuple[str, ...] = ()
+    if odd := body.keys() - _ORDINARY:
+        refuse_overrides(body, odd)
+        unknown = tuple(name for name in body if name in odd and name not in _ROUTES)
+    model_routing = None if config is None else read_model_routing(config)
+    media = Media()
+    look(deep, messages, media)
+    checks = _CHECKS_BUT_PENALTIES if dialect.ignores_penalties else CHECKS
+    for name, value in body.items():
+        if value is not None and (check := checks.get(name)):
+            check(value)
+    if body.get("top_logprobs") and body.get("logprobs") is not True:
+        raise wrong("Parameter top_logprobs needs logprobs to be true. Send both.", "top_logprobs")
+    changes = _check_tools(body, media)
+    sequences = () if (stop := body.get("stop")) is None else stops(stop, dialect.max_stops)
+    reasoning, efforts = read_wish(body, dialect.efforts)
+    changes |= efforts
+    if (search := body.get("web_search_options")) is not None and (rewritten := web_search(search)):
+        changes["web_search_options"] = rewritten
+    if media.to_rewrite:
+        changes["messages"] = rewrite(messages)
+    if stream and body.get("stream") is not True:
+        changes["stream"] = True
+    cap = body.get("max_completion_tokens")
     return ChatRequest(
         body=body,
         model=model,
         stream=stream,
-        include_usage=include_usage,
-        output_cap=max_tokens if capped is None else capped,
-        n=1 if n is None else n,
-        end_user=_end_user(body),
-        metadata=_metadata(body.get("metadata")),
+        include_usage=include_usage and stream,
+        output_cap=body.get("max_tokens") if cap is None else cap,
+        n=n,
+        end_user=end_user(body),
+        metadata=body.get("metadata") or {},
         text_bytes=max(0, raw_length - media.base64),
         images=media.images,
         audios=media.audios,
         files=media.files,
+        modalities=media.modalities,
+        file_ids=tuple(media.file_ids),
+        stops=sequences,
+        reasoning=reasoning,
+        hides_reasoning=hides_reasoning,
+        wants_cost=wants_cost,
+        cache_control=media.cache_control,
+        routing=routing,
+        model_routing=model_routing,
+        unknown=unknown,
+        not_understood=() if provider is None and config is None else tuple(not_understood(provider, config)),
+        ignored=_penalties(body) if dialect.ignores_penalties else (),
+        changes=changes,
     )
 
 
 def upstream_body(
-    request: ChatRequest, *, model: str, output_cap: int | None, cap_field: str, ask_usage: bool
+    request: ChatRequest,
+    *,
+    model: str,
+    output_cap: int | None,
+    cap_field: str,
+    ask_usage: bool,
+    fit: Fit = WHOLE,
 ) -> bytes:
     """The body for an upstream: the client's with every field it had, and these changes.
 
-    `model` is the upstream's name for it. `output_cap`, if given, replaces the client's cap under the name
-    the client used, else is added as `cap_field`; of two caps the losing `max_tokens` goes. A stream is asked
-    for usage, whatever the client said, unless `ask_usage` is false: then the upstream does not take
-    `stream_options` at all.
+    `model` is the upstream's name for it. `output_cap`, if given, replaces the client's cap. It goes under the name
+    the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
+    stream is asked for usage, whatever the client said, unless `ask_usage` is false: then the upstream does not take
+    `stream_options` at all. `fit` says what the offer does not take. Null fields, which mean absent, and an empty list
+    of tools do not go.
     """
-    body = {name: value for name, value in request.body.items() if name not in OWN_FIELDS}
+    source = request.body
+    if request.changes or fit.changes:
+        source = source | request.changes | fit.changes  # type: ignore[operator]
+    gone = fit.withheld
+    body = {
+        name: value
+        for name, value in source.items()
+        if (value is not None or name not in KNOWN_FIELDS) and name not in OWN_FIELDS and name not in gone
+    }
     body["model"] = model
-    if body.get("max_completion_tokens") is not None:
-        body.pop("max_tokens", None)
-        cap_field = "max_completion_tokens"
-    elif body.get("max_tokens") is not None:
-        cap_field = "max_tokens"
-    if output_cap is not None:
-        body[cap_field] = output_cap
+    if body.get("tools") == []:
+        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+            body.pop(name, None)
+    _put_cap(body, output_cap, cap_field)
+    if fit.enforced_stops:
+        left = [sequence for sequence in request.stops if sequence not in fit.enforced_stops]
+        body["stop"] = left
+        if not left:
+            del body["stop"]
+    if fit.tells_thoughts:
+        body["messages"] = with_reasoning_content(body["messages"])
+    if "cache_control" in gone:
+        body["messages"] = without_cache_control(body["messages"])
+        if "tools" in body:
+            body["tools"] = tools_without_cache_control(body["tools"])
     if request.stream and ask_usage:
-        body["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
+        body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     else:
         body.pop("stream_options", None)
     return strict_json.dumps(body)
 
 
-def _wrong(message: str, param: str | None, code: str = "invalid_value") -> InvalidRequest:
-    return InvalidRequest(message, param=param, code=code)
+def _put_cap(body: dict[str, Any], output_cap: int | None, cap_field: str) -> None:
+    """Write the cap under one name: the client's, but the older one gives way where a provider's is the newer."""
+    name = next((name for name in ("max_completion_tokens", "max_tokens") if name in body), cap_field)
+    cap = body.get(name) if output_cap is None else output_cap
+    body.pop("max_tokens", None)
+    if cap is not None:
+        body[cap_field if name == "max_tokens" else name] = cap
 
 
-def _missing(param: str) -> InvalidRequest:
-    return _wrong(f"Parameter {param} is required.", param, "missing_required_parameter")
-
-
-def _plain(text: str) -> bool:
-    """Whether text is free of control characters: it goes into logs, rows and URLs."""
-    return text.isprintable() or not any(c < " " or "\x7f" <= c <= "\x9f" for c in text)
-
-
-def _model(model: Any) -> str:
+def _model(model: Any, dialect: Dialect) -> str:
     if model is None or model == "":
-        raise _missing("model")
+        raise wrong(dialect.messages["model_required"], "model", MISSING)
     if type(model) is not str:
-        raise _wrong("Parameter model must be a string.", "model", "invalid_type")
-    if len(model) > 256 or not _plain(model):
-        raise _wrong("Parameter model must be at most 256 characters, none of them control.", "model")
+        raise wrong("Parameter model must be a string.", "model", TYPE)
+    if len(model) > 256 or not plain(model):
+        raise wrong("Parameter model must be at most 256 characters, none of them control.", "model")
     return model
 
 
-def _messages(messages: Any, media: _Media) -> None:
-    if messages is None:
-        raise _missing("messages")
-    if type(messages) is not list:
-        raise _wrong("Parameter messages must be an array.", "messages", "invalid_type")
-    if not messages:
-        raise _wrong("Parameter messages can not be empty.", "messages")
-    for at, message in enumerate(messages):
-        if type(message) is not dict:
-            if message is None:
-                raise _wrong("Parameter messages can not contain null elements.", f"messages[{at}]")
-            raise _wrong(f"messages[{at}] must be an object.", f"messages[{at}]", "invalid_type")
-        role = message.get("role")
-        if role is None:
-            raise _missing(f"messages[{at}].role")
-        if type(role) is not str or role not in _ROLES:
-            known = ", ".join(sorted(_ROLES))
-            raise _wrong(f"messages[{at}].role must be one of {known}.", f"messages[{at}].role")
-        content = message.get("content")
-        if type(content) is str:
-            continue
-        if type(content) is list:
-            for index, part in enumerate(content):
-                _part(part, f"messages[{at}].content[{index}]", media)
-        elif content is not None:
-            param = f"messages[{at}].content"
-            raise _wrong(f"{param} must be a string or an array of parts.", param, "invalid_type")
-        elif role != "assistant" or not any(message.get(name) for name in _IN_PLACE_OF_CONTENT):
-            raise _wrong("Parameter messages can not contain elements without content.", f"messages[{at}].content")
+def _stream(body: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether the answer is a stream. Options of a stream that is not one are refused, or ignored."""
+    stream = body.get("stream")
+    if stream is not None and type(stream) is not bool:
+        raise wrong("Parameter stream must be true or false.", "stream", TYPE)
+    streams = stream is True or dialect.always_streams
+    if not streams and dialect.refuses_stray_stream_options and body.get("stream_options") is not None:
+        raise wrong(dialect.messages["stray_stream_options"], "stream_options", UNSUPPORTED)
+    return streams
 
 
-def _part(part: Any, param: str, media: _Media) -> None:
-    """Check and count a content part. One of unknown type is the upstream's to judge, and counts as text."""
-    kind = part.get("type") if type(part) is dict else None
-    if type(kind) is not str:
-        raise _wrong(f"{param} must be an object with a type.", param, "invalid_type")
-    if kind == "text":
-        if type(part.get("text")) is not str:
-            raise _wrong(f"{param}.text must be a string.", f"{param}.text", "invalid_type")
-    elif kind == "image_url":
-        media.images += 1
-        media.base64 += _payload(_url(part, "image_url", param))
-    elif kind == "input_audio":
-        media.audios += 1
-        audio = part.get("input_audio")
-        data = audio.get("data") if type(audio) is dict else None
-        if type(data) is not str:
-            raise _wrong(f"{param}.input_audio.data must be a string.", f"{param}.input_audio", "invalid_type")
-        media.base64 += len(data)
-    elif kind == "file":
-        media.files += 1
-        file = part.get("file")
-        if type(file) is not dict or not (file.get("file_id") or file.get("file_data")):
-            raise _wrong(f"{param}.file needs file_id or file_data.", f"{param}.file")
-        data = file.get("file_data")
-        if type(data) is str:  # A data URL, an address, or base64 as it is.
-            media.base64 += _payload(data) if ":" in data[:256] else len(data)
-    elif kind == "video_url":
-        media.files += 1
-        media.base64 += _payload(_url(part, "video_url", param))
+def _choices(n: Any, dialect: Dialect) -> int:
+    if n is None:
+        return 1
+    if type(n) is not int:
+        raise wrong("Parameter n must be an integer.", "n", TYPE)
+    if n > 1 and dialect.only_one_choice:
+        raise wrong(dialect.messages["n"], "n", UNSUPPORTED)
+    if not 1 <= n <= MAX_CHOICES:
+        raise wrong(f"Parameter n must be from 1 to {1 if dialect.only_one_choice else MAX_CHOICES}.", "n")
+    return n
 
 
-def _url(part: dict[str, Any], name: str, param: str) -> str:
-    """The URL of a media part, which is an object with a `url` or, to some clients, the string itself."""
-    url = part.get(name)
-    url = url.get("url") if type(url) is dict else url
-    if type(url) is not str:
-        raise _wrong(f"{param}.{name}.url must be a string.", f"{param}.{name}", "invalid_type")
-    return url
+def _check_temperature(temperature: Any, dialect: Dialect) -> None:
+    if temperature is None:
+        return
+    if type(temperature) is not float and type(temperature) is not int:
+        raise wrong(dialect.messages["temperature"], "temperature", TYPE)
+    if temperature < 0 or (dialect.max_temperature is not None and temperature > dialect.max_temperature):
+        raise wrong(dialect.messages["temperature"], "temperature")
 
 
-def _payload(url: str) -> int:
-    """Characters of base64 in a data URL (RFC 2397). What is not marked as base64 counts as text."""
-    head, comma, _ = url[:256].partition(",")
-    if comma and head[:5].lower() == "data:" and head.lower().endswith(";base64"):
-        return len(url) - len(head) - 1
-    return 0
-
-
-def _boolean(body: dict[str, Any], name: str) -> bool:
-    value = body.get(name)
-    if value is not None and type(value) is not bool:
-        raise _wrong(f"Parameter {name} must be true or false.", name, "invalid_type")
-    return bool(value)
-
-
-def _integer(body: dict[str, Any], name: str, least: int, most: int) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if type(value) is not int:
-        raise _wrong(f"Parameter {name} must be an integer.", name, "invalid_type")
-    if not least <= value <= most:
-        raise _wrong(f"Parameter {name} must be from {least} to {most}.", name)
+def _inside(value: Any, *names: str) -> Any:
+    """What lies at a path of names in a value that has not been checked yet; None where it breaks off."""
+    for name in names:
+        value = value.get(name) if type(value) is dict else None
     return value
 
 
-def _stream_options(options: Any, stream: bool) -> bool:
-    if options is None:
-        return False
-    if not stream:
-        raise _wrong(
-            "Parameter stream_options is not supported while stream is false.",
-            "stream_options",
-            "unsupported_parameter",
-        )
-    if type(options) is not dict:
-        raise _wrong("Parameter stream_options must be an object.", "stream_options", "invalid_type")
-    include_usage = options.get("include_usage")
-    if include_usage is not None and type(include_usage) is not bool:
-        param = "stream_options.include_usage"
-        raise _wrong(f"Parameter {param} must be true or false.", param, "invalid_type")
-    return include_usage is True
+def _usage(body: Mapping[str, Any], dialect: Dialect) -> tuple[bool, bool]:
+    """Whether usage was asked for, and whether in a place that asks for its cost too. The places may not disagree."""
+    asked = _inside(body.get("stream_options"), "include_usage")
+    if "usage" not in body and "reasoning" not in body:
+        return asked is True, False
+    own, inner = _inside(body.get("usage"), "include"), _inside(body.get("reasoning"), "usage", "include")
+    said = {flag for flag in (asked, own, inner) if type(flag) is bool}
+    if len(said) > 1:
+        raise wrong(dialect.messages["usage_conflict"], "stream_options.include_usage")
+    return True in said, own is True or inner is True
 
 
-def _stop(stop: Any) -> None:
-    if stop is None or type(stop) is str:
-        return
-    if type(stop) is not list or not all(type(sequence) is str for sequence in stop):
-        raise _wrong("Parameter stop must be a string or an array of strings.", "stop", "invalid_type")
-    if len(stop) > MAX_STOPS:
-        raise _wrong(f"Parameter stop takes at most {MAX_STOPS} sequences.", "stop")
+def _hides_reasoning(body: Mapping[str, Any], dialect: Dialect) -> bool:
+    exclude, include = _inside(body.get("reasoning"), "exclude"), body.get("include_reasoning")
+    if type(include) is bool and include is exclude:
+        raise wrong(dialect.messages["reasoning_conflict"], "include_reasoning")
+    return exclude is True or include is False
 
 
-def _tools(tools: Any) -> None:
-    if tools is not None and (type(tools) is not list or not all(type(tool) is dict for tool in tools)):
-        raise _wrong("Parameter tools must be an array of objects.", "tools", "invalid_type")
+def _check_tools(body: Mapping[str, Any], media: Media) -> dict[str, Any]:
+    """Check tools, functions and the choice among them; gives the choice if it goes on in another form."""
+    offered, choice = body.get("tools"), body.get("tool_choice")
+    names: set[str] = set()
+    if offered is not None:
+        names, cached = tools(offered)
+        media.cache_control |= cached
+    changes: dict[str, Any] = {}
+    if choice is not None and (meant := tool_choice(choice, names)) is not choice:
+        changes["tool_choice"] = meant
+    if (older := body.get("functions")) is not None or body.get("function_call") is not None:
+        names = set() if older is None else functions(older)
+        if (call := body.get("function_call")) is not None:
+            function_call(call, names)
+    return changes
 
 
-def _end_user(body: dict[str, Any]) -> str | None:
-    found = None
-    for name in ("user", "user_id", "safety_identifier"):
-        user = body.get(name)
-        if user is None:
-            continue
-        if type(user) is not str:
-            raise _wrong(f"Parameter {name} must be a string.", name, "invalid_type")
-        if len(user) > 512 or not _plain(user):
-            raise _wrong(f"Parameter {name} must be at most 512 characters, none of them control.", name)
-        found = found or user
-    return found or None
-
-
-def _metadata(metadata: Any) -> dict[str, str]:
-    """The client's labels: OpenAI's limits, and no control characters, since they are stored and logged."""
-    if metadata is None:
-        return {}
-    if type(metadata) is not dict:
-        raise _wrong("Parameter metadata must be an object.", "metadata", "invalid_type")
-    if len(metadata) > 16:
-        raise _wrong("Parameter metadata takes at most 16 pairs.", "metadata")
-    for name, value in metadata.items():
-        if len(name) > 64 or not _plain(name):
-            raise _wrong("A key of metadata is at most 64 characters, none of them control.", "metadata")
-        param = f"metadata.{name}"
-        if type(value) is not str:
-            raise _wrong(f"{param} must be a string.", param, "invalid_type")
-        if len(value) > 512 or not _plain(value):
-            raise _wrong(f"{param} must be at most 512 characters, none of them control.", param)
-    return metadata
+def _penalties(body: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name in PENALTIES if body.get(name) is not None)

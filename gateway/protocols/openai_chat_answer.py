@@ -1,21 +1,29 @@
 """The answer of an OpenAI chat upstream, read from the bytes of a 2xx body, written as the client asked for
 it.
 
+What comes out does not depend on which of its upstreams answered: one id, `created` and `model` on every chunk,
+the role once, OpenAI's finish reasons with the upstream's own word beside them as `native_finish_reason` where
+it differs, reasoning under all three names, usage with every bucket, usable tool calls. Fields that nobody here
+knows pass as they came.
+
 Client and upstream may each stream or not: what the upstream did is seen from its first bytes, whatever its
 Content-Type says. The terminal part (finish reasons, usage, `[DONE]`; or the whole JSON body) is held back
 for `final`, so that the relay can settle first.
 """
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from billing.tokens import Tokens
+from billing.tokens import Tokens, estimate
 from gateway import sse, strict_json
+from gateway.dialects import STANDARD, Dialect
 from gateway.errors import Fault, UpstreamFault
 from gateway.protocols import openai_chat_usage
-from gateway.protocols.openai_chat_choice import MAX_CHOICES, Choice
+from gateway.protocols.openai_chat_choice import Choice, Manner, index_of, one_an_index
 from gateway.protocols.openai_chat_faults import fault_in_answer
+from gateway.protocols.openai_chat_opening import Opening
 
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat import ChatRequest
@@ -23,14 +31,10 @@ if TYPE_CHECKING:
 MAX_WHOLE = 32 << 20  # Bytes of a JSON body.
 MAX_ASSEMBLED = 64 << 20  # Bytes of a stream that is put together in memory: some 300,000 tokens.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
-
 MAX_ID = 200  # Characters kept of an upstream's id.
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
-_BLANK = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
-_MAX_HEAD = 1 << 16
 
 _decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
 _encode = strict_json.dumps
@@ -39,7 +43,14 @@ _encode = strict_json.dumps
 class AnswerReader:
     """Reads one upstream answer. `feed` its bytes, call `end` when they end, settle, then send `final`.
 
-    `id`, `created` (Unix seconds) and `model` are the gateway's own and stand on every chunk.
+    - `id`, `created` (Unix seconds), `model`: the gateway's own; they stand on every chunk
+    - `dialect`: what the client expects of the odd fields
+    - `output_cap`: tokens the upstream was allowed for the answer, so that one that reached it and says that it
+      just stopped is shown as cut off; None: not known
+    - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
+      them; once all choices have, nothing more is read
+
+    What it knows:
 
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
@@ -52,11 +63,21 @@ class AnswerReader:
 
     __slots__ = (
         *("complete", "fault", "meaningful", "skipped", "upstream_id", "usage", "usage_suspect"),
-        *("_answer", "_asked_usage", "_beside_usage", "_choices", "_events", "_fed", "_head", "_late"),
-        *("_ours", "_shown_usage", "_streams", "_top", "_whole"),
+        *("_answer", "_beside_usage", "_choices", "_cost", "_dialect", "_events", "_fed", "_late"),
+        *("_manner", "_opening", "_ours", "_output_cap", "_request", "_streams", "_top", "_usage", "_whole"),
     )
 
-    def __init__(self, request: "ChatRequest", *, id: str, created: int, model: str) -> None:
+    def __init__(
+        self,
+        request: "ChatRequest",
+        *,
+        id: str,
+        created: int,
+        model: str,
+        dialect: Dialect = STANDARD,
+        output_cap: int | None = None,
+        stops: tuple[str, ...] = (),
+    ) -> None:
         self.meaningful = False
         self.complete = False
         self.usage: Tokens | None = None
@@ -64,12 +85,26 @@ class AnswerReader:
         self.skipped = 0
         self.upstream_id = ""
         self.fault: UpstreamFault | None = None
+        self._request = request
         self._streams = request.stream
-        self._asked_usage = request.include_usage
+        self._dialect = dialect
+        self._output_cap = output_cap
+        self._manner = Manner(
+            logprobs=request.logprobs,
+            null_logprobs=dialect.null_logprobs and request.stream,
+            reasoning=not request.hides_reasoning,
+            functions=request.legacy_functions,
+            stops=stops,
+            call_prefix=f"call_{id}_",
+        )
         kind = "chat.completion.chunk" if request.stream else "chat.completion"
-        self._ours = {"id": id, "object": kind, "created": created, "model": model}
+        self._ours: dict[str, Any] = {"id": id, "object": kind, "created": created, "model": model}
+        if dialect.hides_fingerprint:
+            self._ours["system_fingerprint"] = None
+        if request.stream and (dialect.null_usage or request.include_usage):
+            self._ours["usage"] = None
         self._choices: dict[int, Choice] = {}
-        self._head = b""  # Bytes seen while it is not clear yet what they begin.
+        self._opening = Opening()
         self._events: sse.EventReader | None = None
         self._whole: bytearray | None = None
         self._fed = 0
@@ -77,7 +112,8 @@ class AnswerReader:
         self._answer: dict[str, Any] | None = None  # A whole body, as it will be shown.
         self._late: list[bytes] = []  # Frames that only `end` could make.
         self._beside_usage: dict[str, Any] = {}
-        self._shown_usage: dict[str, Any] | None = None
+        self._usage: tuple[Tokens, dict[str, Any]] | None = None  # What is shown, and what was sent of it.
+        self._cost: Decimal | None = None
 
     @property
     def relayed_bytes(self) -> int:
@@ -109,14 +145,20 @@ class AnswerReader:
         if self.complete:
             return []
         if self._events is None and self._whole is None:
-            data = self._sniff(data)
+            known = self._opening.feed(data)
+            if known is None:
+                return []
+            is_json, data = known
+            if is_json:
+                self._whole = bytearray()
+            else:
+                self._events = sse.EventReader()
         if self._whole is not None:
             self._whole += data
             if len(self._whole) > MAX_WHOLE:
                 raise UpstreamFault(Fault.INVALID_RESPONSE, "the body passed the size cap")
             return []
-        if self._events is None:
-            return []
+        assert self._events is not None
         self._fed += len(data)
         if self._fed > MAX_ASSEMBLED and not self._streams:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "the stream passed the size cap")
@@ -155,47 +197,48 @@ class AnswerReader:
     def set_usage(self, tokens: Tokens) -> None:
         """Show these counts to the client, if the upstream sent none that can be. `usage` stays as it was."""
         if self.usage is None:
-            self._shown_usage = openai_chat_usage.show(tokens)
+            self._usage = (tokens, {})
+
+    def set_cost(self, dollars: Decimal | None) -> None:
+        """What the tenant is charged, for a client that asked (`usage.include`). None: unknown, so not shown."""
+        self._cost = dollars
 
     def final(self) -> bytes:
         """The terminal part, after `end`: the closing events of a stream, or the whole JSON body."""
+        usage = self._shown_usage()
         if self._streams:
-            return self._closing_events()
+            return self._closing_events(usage)
         answer = self._answer or self._assembled()
-        if self._shown_usage:
-            answer["usage"] = self._shown_usage
+        if usage:
+            answer["usage"] = usage
         return _encode(answer)
 
-    def _sniff(self, data: bytes) -> bytes:
-        """Decide between JSON and events once a byte says so. Blanks and comments before it say nothing."""
-        head = self._head + data
-        self._head = b""
-        while True:
-            head = head.lstrip(_BLANK)
-            if len(head) < 3 and _BOM.startswith(head):
-                break
-            if head.startswith(_BOM):
-                head = head[3:]
-            elif head.startswith(b"{"):
-                self._whole = bytearray()
-                return head
-            elif not head.startswith(b":") or len(head) > _MAX_HEAD:
-                self._events = sse.EventReader()
-                return head
-            else:
-                ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
-                if not ends:
-                    break
-                head = head[min(ends) :]
-        self._head = head
-        return b""
+    def _shown_usage(self) -> dict[str, Any] | None:
+        if self._usage is None:
+            return None
+        tokens, sent = self._usage
+        thought = estimate(sum(choice.reasoning_bytes for choice in self._choices.values()))
+        cost = self._cost if self._request.wants_cost else None
+        return openai_chat_usage.show(tokens, sent, extras=self._dialect.usage_extras, thought=thought, cost=cost)
 
     def _done(self) -> None:
-        """The upstream said that it is done, maybe without saying why: then a choice just stopped."""
+        """The upstream said that it is done, maybe without saying why, or nothing more is wanted of it."""
         if not self._choices:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is empty: it has no choices")
+            raise UpstreamFault(
+                Fault.INVALID_RESPONSE,
+                "the answer is empty: it has no choices",
+                message="The provider's answer was empty.",
+            )
+        at_cap = False
+        if self._output_cap is not None and self.usage is not None and len(self._choices) == 1:
+            at_cap = self.usage.completion >= self._output_cap
         for choice in self._choices.values():
-            choice.end_unsaid()
+            if shown := choice.tail():
+                if self._streams:
+                    self._late.append(sse.encode(_encode(choice.envelope | self._ours | {"choices": [shown]})))
+                else:
+                    choice.draw(shown)
+            choice.conclude(at_cap)
         self.meaningful = self.complete = True
 
     def _take(self, events: list[sse.Event], out: list[bytes]) -> None:
@@ -203,6 +246,8 @@ class AnswerReader:
             if self.complete:
                 return
             self._event(name, payload, out)
+            if self._manner.stops and self._stopped() and not self.complete:
+                self._done()
 
     def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
         if payload == b"[DONE]":
@@ -224,18 +269,21 @@ class AnswerReader:
             return
         if type(chunk) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "an event is not an object")
-        if chunk.get("error") or name == b"error":
-            raise fault_in_answer(chunk.get("error") or chunk, payload)
+        failure = chunk.get("error")
+        if failure or name == b"error" or (failure is not None and "choices" not in chunk):
+            raise fault_in_answer(failure or chunk, payload)
         if "choices" not in chunk and "usage" not in chunk:
             self._foreign(name, chunk, out)
             return
         shown = self._chunk(chunk)
         if shown is None:
             return
-        if self._streams:
-            out.append(b"data: " + _encode(shown) + b"\n\n")
-        else:
+        if not self._streams:
             self._draw(shown)
+        elif len(choices := shown["choices"]) < 2 or len({choice["index"] for choice in choices}) == len(choices):
+            out.append(b"data: " + _encode(shown) + b"\n\n")
+        else:  # Two pieces of one choice; many clients read only the first.
+            out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
 
     def _foreign(self, name: bytes, chunk: dict[str, Any], out: list[bytes]) -> None:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
@@ -261,16 +309,23 @@ class AnswerReader:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "choices is not an array")
         kept = []
         for sent in choices:
-            state = self._choices.get(_index(sent))
-            first = state is None
-            if state is None:
-                state = self._choices[_index(sent)] = Choice(_index(sent))
-            shown = state.take(sent, chunk, first)
+            index = index_of(sent)
+            state = self._choices.get(index) or self._open(index)
+            shown = state.take(sent, chunk)
             self.meaningful = self.meaningful or state.meaningful
             if shown is not None:
                 kept.append(shown)
         chunk["choices"] = kept
         return chunk if kept else None
+
+    def _open(self, index: int) -> Choice:
+        self._choices[index] = state = Choice(index, self._manner)
+        return state
+
+    def _stopped(self) -> bool:
+        """Whether each choice the client asked for has met one of its stop sequences."""
+        stopped = sum(choice.stopped for choice in self._choices.values())
+        return stopped == len(self._choices) >= self._request.n
 
     def _note_id(self, answer: dict[str, Any]) -> None:
         id = answer.get("id")
@@ -282,11 +337,10 @@ class AnswerReader:
         try:
             read = openai_chat_usage.read(usage)
         except openai_chat_usage.BadUsage:
-            self.usage, self._shown_usage, self.usage_suspect = None, None, True
+            self.usage, self._usage, self.usage_suspect = None, None, True
             return
         if read:
-            self.usage, self._shown_usage = read
-            self.usage_suspect = False
+            self.usage, self._usage, self.usage_suspect = read[0], read, False
 
     def _read_tail(self, events: list[sse.Event]) -> None:
         """An event without its blank line: whole, or the torn end of a stream that broke off."""
@@ -313,22 +367,23 @@ class AnswerReader:
             self._take_usage(usage)
         self._note_id(answer)
         answer.update(self._ours)
+        answer["choices"] = choices = one_an_index(choices, self._request.n)
         for sent in choices:
-            state = self._choices.setdefault(_index(sent), Choice(_index(sent)))
-            for part in state.take_whole(sent, answer):
+            for part in self._open(sent["index"]).take_whole(sent, answer):
                 if self._streams:
                     self._late.append(sse.encode(_encode(answer | {"choices": [part]})))
-        self.meaningful = self.complete = True
+        self._done()
+        for sent in choices:
+            self._choices[sent["index"]].finish_whole(sent)
         self._answer = answer
 
-    def _closing_events(self) -> bytes:
+    def _closing_events(self, usage: dict[str, Any] | None) -> bytes:
         out = [*self._late]
         for _, choice in sorted(self._choices.items()):
             chunk = choice.envelope | self._ours | {"choices": [choice.closing()]}
             out.append(sse.encode(_encode(chunk)))
-        if self._asked_usage and self._shown_usage:
-            usage = {"choices": [], "usage": self._shown_usage}
-            out.append(sse.encode(_encode(self._beside_usage | self._ours | usage)))
+        if usage and (self._request.include_usage or self._dialect.always_reports_usage):
+            out.append(sse.encode(_encode(self._beside_usage | self._ours | {"choices": [], "usage": usage})))
         out.append(sse.DONE)
         return b"".join(out)
 
@@ -344,11 +399,3 @@ class AnswerReader:
             self._top.update((k, v) for k, v in choice.envelope.items() if v is not None)
             choices.append(choice.whole())
         return self._ours | {"choices": choices} | {k: v for k, v in self._top.items() if k not in self._ours}
-
-
-def _index(choice: Any) -> int:
-    if type(choice) is dict:
-        index = choice.get("index") or 0
-        if type(index) is int and 0 <= index < MAX_CHOICES:
-            return index
-    raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice is not readable")

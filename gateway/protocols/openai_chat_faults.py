@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any
 
 from gateway import sse, strict_json
+from gateway.dialects import STANDARD, Dialect
 from gateway.errors import Fault, GatewayError, UpstreamFault
 
 MAX_RETRY_AFTER = 60
@@ -55,6 +56,13 @@ _BAD_KEY = re.compile(
     r"|api[ _-]?key (?:is )?(?:not valid|invalid|expired|not found)",
     re.IGNORECASE,
 )
+# What a rejection was for, where the provider gave it no code that clients know. Some act on these two.
+_TOO_LONG = re.compile(
+    r"maximum context length|context (?:length|window)|(?:prompt|input) is too long|input token count"
+    r"|too many (?:input |prompt )?tokens",
+    re.IGNORECASE,
+)
+_UNSAFE = ("content_policy", "content_filter", "moderation", "safety")
 _QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -85,6 +93,8 @@ def fault_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
         value = strict_json.loads(body)
     except strict_json.BadJson:
         value = None
+    if type(value) is list and value:  # One vendor's compatible endpoint wraps its errors in an array.
+        value = value[0]
     error = value if type(value) is dict else {}
     for name in ("error", "message", "errors", "detail"):
         if error.get(name):
@@ -99,9 +109,9 @@ def fault_in_answer(error: Any, raw: bytes) -> UpstreamFault:
     return _fault(error, None, f"in a 200: {raw[:2000].decode('utf-8', 'replace')}", None)
 
 
-def error_event(error: GatewayError) -> bytes:
+def error_event(error: GatewayError, dialect: Dialect = STANDARD, request_id: str = "") -> bytes:
     """The event that ends a stream which failed after it began. No finish reason and no `[DONE]` follow it."""
-    return sse.encode(strict_json.dumps(error.body()))
+    return sse.encode(strict_json.dumps(error.body(dialect, request_id)))
 
 
 def read_retry_after(value: str | None, now: datetime | None = None) -> int | None:
@@ -161,9 +171,16 @@ def _fault(error: Any, status: int | None, detail: str, retry_after: int | None)
         _logged(detail),
         upstream_status=own_status,
         message=clean(message) or None,
-        code=code if type(code) is str and _CODE.fullmatch(code) else None,
+        code=code if type(code) is str and _CODE.fullmatch(code) else _meaning(words, prose),
         param=clean(param)[:128] or None if type(param) is str else None,
     )
+
+
+def _meaning(words: str, prose: str) -> str | None:
+    """OpenAI's code for a rejection that came without one."""
+    if "context_length" in words or _TOO_LONG.search(prose):
+        return "context_length_exceeded"
+    return "content_filter" if any(word in words for word in _UNSAFE) else None
 
 
 def _own_status(fields: dict[str, Any]) -> int | None:

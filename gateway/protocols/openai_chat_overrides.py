@@ -6,22 +6,11 @@ host of the client's choice). They are refused, never passed on and never droppe
 spelled: letter case, dashes, underscores.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
 
-# Fields of the protocol: most bodies have no other, so most are checked by one set operation.
-_ORDINARY = frozenset(
-    {
-        *("model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens"),
-        *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed"),
-        *("stop", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
-        *("response_format", "logprobs", "top_logprobs", "logit_bias", "metadata", "user", "user_id"),
-        *("safety_identifier", "service_tier", "store", "prediction", "audio", "modalities", "verbosity"),
-        *("reasoning", "reasoning_effort", "include_reasoning", "usage", "thinking", "web_search_options"),
-        *("prompt_cache_key", "prompt_cache_retention", "repetition_penalty"),
-    }
-)
 _REFUSED = frozenset(
     {
         *("apibase", "apibaseurl", "baseurl", "basepath", "endpoint", "endpointurl", "apiendpoint"),
@@ -54,9 +43,14 @@ _CARRIERS = frozenset(
 )
 
 
-def refuse_overrides(body: dict[str, Any]) -> None:
-    """Raise `InvalidRequest` (code `forbidden_parameter`, its path as `param`) if a body has such a field."""
-    for name in body.keys() - _ORDINARY:
+_OWN_WORDS = "additional_properties"  # A map of the client's own beside its routing wishes; it stays here.
+
+
+def refuse_overrides(body: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `InvalidRequest` (code `forbidden_parameter`, its path as `param`) if one of `names` of a body is such a
+    field, or carries one.
+    """
+    for name in names:
         plain = _plain(name)
         _refuse(plain, name)
         if plain in _CARRIERS:
@@ -67,6 +61,8 @@ def _search(value: Any, path: str) -> None:
     """Look through what a carrier holds. The body's depth is bounded, so the recursion is."""
     if type(value) is dict:
         for name, inner in value.items():
+            if name == _OWN_WORDS and path.startswith("model_routing_config"):
+                continue
             _refuse(_plain(name), f"{path}.{name}")
             _search(inner, f"{path}.{name}")
     elif type(value) is list:

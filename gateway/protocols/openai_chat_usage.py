@@ -1,4 +1,4 @@
-"""The `usage` object of the OpenAI chat protocol: read into `Tokens` with suspicion, and written.
+"""The `usage` object of the OpenAI chat protocol: read into `Tokens` with suspicion, and written in full.
 
 Providers lie: negative counts, floats, 10^30, more cached tokens than tokens. An object with one such count
 is not believed at all, since nothing says which of its numbers is right; the relay then estimates and flags
@@ -9,12 +9,25 @@ of zeros, which some servers put into every chunk until they know.
 """
 
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from billing.tokens import LARGEST, Tokens
 
 _NOTHING: dict[str, Any] = {}
 _PRIVATE = frozenset({"cost", "cost_details"})  # What the provider bills the operator is not the tenant's to see.
+# Counts inside prompt and completion that nobody is billed by; shown, so they must be counts too.
+_TEXT = "text_tokens"
+_PREDICTED = ("accepted_prediction_tokens", "rejected_prediction_tokens")
+# Fields that only some dialects have; one of them would tell others who the provider is.
+_EXTRAS = frozenset(
+    {
+        *("usage_semantic", "usage_source"),
+        *("claude_cache_creation_5_m_tokens", "claude_cache_creation_1_h_tokens"),
+    }
+)
 
 
 class BadUsage(ValueError):
@@ -22,8 +35,7 @@ class BadUsage(ValueError):
 
 
 def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
-    """The counts of an upstream's usage object, and that object with the three core counts filled in and
-    agreeing.
+    """The counts of an upstream's usage object, and that object, for `show`.
 
     None for a placeholder: every count zero. Raises `BadUsage`. Which buckets are inside which:
     `billing.tokens`. A missing core count is computed from `total_tokens`. Where the three counts show that
@@ -64,26 +76,80 @@ def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
         or 0,
     )
     _believe(tokens)
-    core = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": tokens.total}
-    return tokens, {name: count for name, count in usage.items() if name not in _PRIVATE} | core
+    _count((sent,), _TEXT)
+    for name in (_TEXT, *_PREDICTED):
+        _count((written,), name)
+    return tokens, usage
 
 
-def show(tokens: Tokens) -> dict[str, Any]:
-    """Counts as a usage object, for an answer whose provider sent none."""
-    return {
+def show(
+    tokens: Tokens,
+    sent: dict[str, Any] | None = None,
+    *,
+    extras: frozenset[str] = frozenset(),
+    thought: int = 0,
+    cost: Decimal | None = None,
+) -> dict[str, Any]:
+    """Counts as a usage object with every bucket, zeros among them, and `input_tokens` and `output_tokens` as
+    other names of the prompt's and the completion's.
+
+    - `sent`: the object the provider sent, as `read` gave it; fields of it that nobody here knows stay
+    - `extras`: the fields of the client's dialect that others do not have
+    - `thought`: an estimate of the reasoning tokens, shown where the provider counted none; never more than the
+      completion has room for, and never billed: the counts of the core are what is billed
+    - `cost`: dollars charged to the tenant; None: not shown
+    """
+    sent = _NOTHING if sent is None else sent
+    reasoning = tokens.reasoning or min(thought, tokens.completion - tokens.audio_output)
+    read = _section(sent, "prompt_tokens_details", "input_tokens_details")
+    written = _section(sent, "completion_tokens_details", "output_tokens_details")
+    made: dict[str, Any] = {
         "prompt_tokens": tokens.prompt,
         "completion_tokens": tokens.completion,
         "total_tokens": tokens.total,
-        "prompt_tokens_details": {
-            "cached_tokens": tokens.cached,
-            "audio_tokens": tokens.audio_input,
-            "image_tokens": tokens.image_input,
-        },
-        "completion_tokens_details": {
-            "reasoning_tokens": tokens.reasoning,
+        "prompt_tokens_details": _prompt_details(tokens, read),
+        "completion_tokens_details": written
+        | {
+            "reasoning_tokens": reasoning,
             "audio_tokens": tokens.audio_output,
-        },
+            _TEXT: _text(written, tokens.completion - tokens.audio_output - reasoning, reasoning == tokens.reasoning),
+        }
+        | {name: written.get(name) or 0 for name in _PREDICTED},
+        "input_tokens": tokens.prompt,
+        "output_tokens": tokens.completion,
     }
+    made |= {name: value for name, value in sent.items() if name not in made and name not in _PRIVATE | _EXTRAS}
+    known = {
+        "usage_semantic": "openai",  # Cached tokens are inside the prompt's.
+        "usage_source": sent.get("usage_source") or "openai",
+        "claude_cache_creation_5_m_tokens": tokens.cache_write_5m,
+        "claude_cache_creation_1_h_tokens": tokens.cache_write_1h,
+    }
+    made |= {name: value for name, value in known.items() if name in extras}
+    if cost is not None:
+        made["cost"] = msgspec.Raw(f"{cost.normalize():f}".encode())  # A number, all its digits and no exponent.
+    return made
+
+
+def _prompt_details(tokens: Tokens, sent: dict[str, Any]) -> dict[str, Any]:
+    cache_write = tokens.cache_write_5m + tokens.cache_write_1h
+    return sent | {
+        "cached_tokens": tokens.cached,
+        "audio_tokens": tokens.audio_input,
+        "image_tokens": tokens.image_input,
+        _TEXT: _text(sent, tokens.prompt - tokens.audio_input - tokens.image_input),
+        "cache_creation_input_tokens": cache_write,
+        "cache_write_tokens": cache_write,
+        "ephemeral_5m_input_tokens": tokens.cache_write_5m,
+        "ephemeral_1h_input_tokens": tokens.cache_write_1h,
+        "web_search": tokens.web_searches,
+    }
+
+
+def _text(sent: dict[str, Any], rest: int, believed: bool = True) -> int:
+    """The text's count: the provider's, else what no other modality has."""
+    said: int | None = sent.get(_TEXT) if believed else None
+    return rest if said is None else said
 
 
 def _section(usage: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""Console pages of what the gateway itself keeps: uploaded files, never what is in them."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.decorators import display
+
+from accounts.console import Page, ReadOnly, is_operator
+from gateway.files import file_id, parse_id
+from gateway.models import StoredFile
+
+
+@admin.register(StoredFile)
+class FilePage(ReadOnly, Page):
+    """Uploaded files, to look for and to delete. Their content is sealed, and the console's role may not read it."""
+
+    list_display = ("api_id", "filename", "project", "purpose", "size", "created_at", "expires_at")
+    list_filter = ("purpose", ("project__organization", AutocompleteSelectFilter))
+    search_fields = ("filename", "project__slug", "project__organization__slug")
+    search_help_text = "A file's id, name, project or organization"
+    ordering = ("-id",)
+    actions = ()  # deleting is everybody's
+    fields = (
+        ("api_id", "filename"),
+        ("project", "key"),
+        ("purpose", "media_type", "size"),
+        ("created_at", "expires_at"),
+    )
+    readonly_fields = ("api_id", "size")
+
+    @display(description="Id", ordering="id")
+    def api_id(self, file: StoredFile) -> str:
+        """As clients know it."""
+        return file_id(file.id)
+
+    @display(description="Size", ordering="bytes")
+    def size(self, file: StoredFile) -> str:
+        """Of the content as it was uploaded."""
+        return filesizeformat(file.bytes)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[StoredFile]:
+        return super().get_queryset(request).select_related("project__organization").defer("content")
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
+        """One file by its id; by words otherwise."""
+        if id := parse_id(search_term.strip()):
+            return queryset.filter(pk=id), False
+        return super().get_search_results(request, queryset, search_term)
+
+    def has_delete_permission(self, request: HttpRequest, obj: StoredFile | None = None) -> bool:
+        """What a tenant may delete the operator may too."""
+        return is_operator(request)

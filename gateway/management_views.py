@@ -1,0 +1,200 @@
+"""The management endpoints: balance and usage of the caller's own organization, and what a key has left.
+
+Amounts are dollars, exact. Errors have the dialect's envelope, answers `{"success": true, "data": …}`.
+"""
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from accounts.models import Scope
+from billing.batches import DatabaseAway
+from billing.ids import first_id
+from gateway import process
+from gateway.errors import InvalidRequest, Unavailable
+from gateway.generation_views import EitherScope
+from gateway.model_lists import number
+from gateway.rest import ApiView, json_response
+
+MOST_DAYS = 31
+USUAL_DAYS = 7
+ZERO = Decimal(0)
+
+# A budget's running period, on the database's clock as admission has it; the widest period first.
+BUDGETS = """
+    select b.period, b.amount, coalesce(n.used, 0), coalesce(n.held, 0)
+      from billing_budget b
+      left join billing_counter n
+        on n.subject = b.subject and n.measure = 'money' and n.period = b.period
+       and n.period_start = case b.period when 'day' then date_trunc('day', now(), 'UTC')
+                                          when 'month' then date_trunc('month', now(), 'UTC')
+                                          else timestamptz '2000-01-01 00:00:00+00' end
+     where b.subject = %s
+     order by array_position(array['total', 'month', 'day'], b.period::text)
+"""
+
+
+async def _read(query: str, params: list[object]) -> list[tuple[Any, ...]]:
+    try:
+        return await process.current().backbone.connections.call(query, params)
+    except DatabaseAway as error:
+        raise Unavailable("The books cannot be read just now.", retry_after=1) from error
+
+
+class Balance(ApiView):
+    """GET /v1/management/payg/balance and /v1/user/balance.
+
+    The balance is what is left of the organization's budget `in total`: its amount less what has been spent. What open
+    requests hold is still in it, and told apart. Nothing here gives credit away, so all of it is topped up. Without
+    such a budget there is no balance: the amounts are null.
+    """
+
+    scope = Scope.MANAGEMENT
+    endpoint = "management"
+
+    async def get(self, request: Request) -> HttpResponse:
+        """The balance; negative when a soft budget was passed."""
+        budgets = await _read(BUDGETS, [self.caller.organization])
+        found = next((budget for budget in budgets if budget[0] == "total"), None)
+        left = found[1] - found[2] if found else None
+        data = {
+            "currency": "usd",
+            "total_credits": None if left is None else number(left),
+            "top_up_credits": None if left is None else number(left),
+            "bonus_credits": None if left is None else number(ZERO),
+            "held_credits": None if found is None else number(found[3]),
+        }
+        return json_response({"success": True, "data": data})
+
+
+class TokenUsage(EitherScope):
+    """GET /api/usage/token: what the calling key itself may still spend.
+
+    From the key's own budget: the one in total, else the month's, else the day's; `period` says which. A key without
+    one is bound by its project's and organization's alone, and has an unlimited quota here: granted and available are
+    0 then, and used is null, since nobody counts it.
+    """
+
+    endpoint = "usage/token"
+
+    async def get(self, request: Request) -> HttpResponse:
+        """The key's quota in dollars, with its models and the end of its life (Unix seconds; 0: none)."""
+        caller = self.caller
+        budgets = await _read(BUDGETS, [caller.key])
+        period, granted, used, held = budgets[0] if budgets else (None, ZERO, None, ZERO)
+        data = {
+            "object": "token_usage",
+            "name": caller.name,
+            "total_granted": number(granted),
+            "total_used": None if used is None else number(used),
+            "total_available": number(granted - (used or ZERO)),
+            "total_held": number(held),
+            "currency": "usd",
+            "period": period,
+            "unlimited_quota": not budgets,
+            "model_limits": dict.fromkeys(sorted(caller.allowed_models), True),
+            "model_limits_enabled": bool(caller.allowed_models),
+            "expires_at": int(caller.expires_at.timestamp()) if caller.expires_at else 0,
+        }
+        return json_response({"code": True, "message": "ok", "data": data})
+
+
+class UsageReport(ApiView):
+    """GET /v1/management/usage: what the organization used, by day, by model, or both.
+
+    - `starting_at`, `ending_at`: UTC days like 2026-01-31, both inclusive, at most 31; by default the last seven
+    - `group_by`: day (the default), model, or day,model
+    """
+
+    scope = Scope.MANAGEMENT
+    endpoint = "management"
+
+    # The range of ids lets the index and the partitions work; their clock is the process's, the column's the database's.
+    QUERY = """
+        select case when %s then to_char(created_at at time zone 'UTC', 'YYYY-MM-DD') end as day,
+               case when %s then model end as model,
+               count(*), sum(prompt_tokens), sum(completion_tokens), sum(cached_tokens), sum(reasoning_tokens),
+               coalesce(sum(charge), 0), count(*) filter (where charge is null)
+          from billing_usage
+         where organization = %s and id >= %s and id < %s and created_at >= %s and created_at < %s
+         group by 1, 2 order by 1, 2
+    """
+
+    async def get(self, request: Request) -> HttpResponse:
+        """One row a group that has generations; `unpriced_requests` have no known charge and are not in `cost`."""
+        first, last = _days(request)
+        groups = _groups(request.GET.get("group_by") or "day")
+        begin = datetime.combine(first, time(), UTC)
+        end = datetime.combine(last, time(), UTC) + timedelta(days=1)
+        hour = timedelta(hours=1)
+        rows = await _read(
+            self.QUERY,
+            [
+                "day" in groups,
+                "model" in groups,
+                self.caller.organization,
+                first_id(begin - hour),
+                first_id(end + hour),
+                begin,
+                end,
+            ],
+        )
+        data = {
+            "currency": "usd",
+            "starting_at": first.isoformat(),
+            "ending_at": last.isoformat(),
+            "group_by": groups,
+            "entries": [_entry(row, groups) for row in rows],
+        }
+        return json_response({"success": True, "data": data})
+
+
+def _entry(row: tuple[Any, ...], groups: list[str]) -> dict[str, Any]:
+    day, model, requests, prompt, completion, cached, reasoning, charge, unpriced = row
+    keys = {"day": ("date", day), "model": ("model", model)}
+    return {
+        **dict(keys[group] for group in groups),
+        "requests": requests,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "cached_tokens": cached,
+        "reasoning_tokens": reasoning,
+        "cost": number(charge),
+        "unpriced_requests": unpriced,
+    }
+
+
+def _groups(text: str) -> list[str]:
+    groups = text.split(",")
+    if len(set(groups)) != len(groups) or not set(groups) <= {"day", "model"}:
+        raise InvalidRequest("group_by must be day, model or day,model.", param="group_by", code="invalid_value")
+    return groups
+
+
+def _days(request: Request) -> tuple[date, date]:
+    last = _day(request, "ending_at") or datetime.now(UTC).date()
+    first = _day(request, "starting_at") or last - timedelta(days=USUAL_DAYS - 1)
+    if first > last:
+        raise InvalidRequest("starting_at must not be after ending_at.", param="starting_at", code="invalid_value")
+    if (last - first).days >= MOST_DAYS:
+        raise InvalidRequest(
+            f"Ask for at most {MOST_DAYS} days at once.", param="starting_at", code="invalid_value"
+        )
+    return first, last
+
+
+def _day(request: Request, name: str) -> date | None:
+    text = request.GET.get(name)
+    if not text:
+        return None
+    try:
+        day = date.fromisoformat(text)
+        if not 2000 <= day.year <= 2200 or day.isoformat() != text:
+            raise ValueError
+    except ValueError as error:
+        raise InvalidRequest(f"{name} must be a day like 2026-01-31.", param=name, code="invalid_value") from error
+    return day

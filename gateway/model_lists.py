@@ -1,0 +1,167 @@
+"""The list of models in three shapes: OpenAI's with everything both vendors add, Anthropic's, and Google's. Pure.
+
+A price is what the tenant pays under the tariff version in force at the offer that is tried first. Prices are exact:
+JSON numbers with every digit, never through a float. An item without a price of its own is billed as what it is part
+of (cached input as input, reasoning as output), so it is left out, as is a price that is not known; 0 is free.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from billing.pricing import Rates
+from routing.catalog import Model
+from routing.plan import Wanted, plan
+
+# How clients know a tariff's items, and what is counted. `audio_output` is no vendor's word: they have no such price.
+PRICE_NAMES: Mapping[str, tuple[str, str]] = {
+    "input": ("prompt", "perMTokens"),
+    "output": ("completion", "perMTokens"),
+    "cached_input": ("input_cache_read", "perMTokens"),
+    "cache_write_5m": ("input_cache_write_5_min", "perMTokens"),
+    "cache_write_1h": ("input_cache_write_1_h", "perMTokens"),
+    "reasoning": ("internal_reasoning", "perMTokens"),
+    "image_input": ("image", "perMTokens"),
+    "audio_input": ("audio", "perMTokens"),
+    "audio_output": ("audio_output", "perMTokens"),
+    "web_search": ("web_search", "perCount"),
+    "request": ("request", "perCount"),
+}
+ENDPOINT_TYPES = ("openai",)  # The surfaces that serve a model.
+UNKNOWN_DATE = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A model that can be called now, with the rates of the offer that is tried first; {}: no price is known."""
+
+    model: Model
+    rates: Rates
+
+
+def usable(models: Iterable[Model], allowed: frozenset[str], now: datetime) -> list[Listed]:
+    """Those of `models` that a key may use at `now` (aware), by slug. `allowed` are slugs; empty: all of them.
+
+    A model none of whose offers can be dialled is left out.
+    """
+    found = [_listed(model, now) for model in models if not allowed or model.slug in allowed]
+    return sorted((entry for entry in found if entry), key=lambda entry: entry.model.slug)
+
+
+def number(amount: Decimal) -> msgspec.Raw:
+    """An amount as a JSON number with all its digits, without exponent or needless zeros."""
+    return msgspec.Raw(f"{amount.normalize():f}".encode())
+
+
+def pricings(rates: Rates) -> dict[str, list[dict[str, Any]]]:
+    """Price items by name, each a list, since a price may have conditions. Ours have none."""
+    return {
+        name: [{"value": number(charge), "unit": unit, "currency": "USD"}]
+        for item, (name, unit) in PRICE_NAMES.items()
+        if item in rates and (charge := rates[item].charge) is not None
+    }
+
+
+def openai_entry(listed: Listed) -> dict[str, Any]:
+    """A model in OpenAI's shape. `created` is the day of its publication, in Unix seconds, 0 when that is not known."""
+    model = listed.model
+    return {
+        "id": model.slug,
+        "object": "model",
+        "created": int(_published(model).timestamp()),
+        "owned_by": model.slug.partition("/")[0],
+        **_facts(listed),
+    }
+
+
+def anthropic_entry(listed: Listed) -> dict[str, Any]:
+    """A model in Anthropic's shape. `created_at` is RFC 3339; the epoch stands for a date that is not known."""
+    model = listed.model
+    return {
+        "id": model.slug,
+        "type": "model",
+        "created_at": f"{_published(model):%Y-%m-%dT%H:%M:%SZ}",
+        **_facts(listed),
+    }
+
+
+def google_entry(listed: Listed) -> dict[str, Any]:
+    """A model in Google's shape. Limits are tokens, null when not known."""
+    model = listed.model
+    return {
+        "name": model.slug,
+        "displayName": model.name,
+        "description": "",
+        "inputTokenLimit": model.context_length or None,
+        "outputTokenLimit": model.max_output or None,
+        "thinking": "reasoning" in model.capabilities,
+        "inputModalities": model.input_modalities,
+        "outputModalities": model.output_modalities,
+        "supportedParameters": model.supported_parameters,
+        "pricings": pricings(listed.rates),
+    }
+
+
+def openai_list(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """OpenAI's list."""
+    return {"object": "list", "data": entries}
+
+
+def anthropic_list(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Anthropic's list, always one page."""
+    return {
+        "data": entries,
+        "has_more": False,
+        "first_id": entries[0]["id"] if entries else None,
+        "last_id": entries[-1]["id"] if entries else None,
+    }
+
+
+def google_list(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Google's list, always one page."""
+    return {"models": entries, "nextPageToken": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a model and the list of them are written; `takes_extras`: beside the list stand the dialect's own fields."""
+
+    entry: Callable[[Listed], dict[str, Any]]
+    whole: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    takes_extras: bool = False
+
+
+OPENAI = Shape(openai_entry, openai_list, takes_extras=True)
+ANTHROPIC = Shape(anthropic_entry, anthropic_list)
+GOOGLE = Shape(google_entry, google_list)
+
+
+def _listed(model: Model, now: datetime) -> Listed | None:
+    taken = (candidate for candidate in plan(model, Wanted(0, None, 1, None, now)) if candidate.taken)
+    first = next(taken, None)
+    return Listed(model, first.rates) if first else None
+
+
+def _facts(listed: Listed) -> dict[str, Any]:
+    model = listed.model
+    return {
+        "display_name": model.name,
+        "aliases": model.aliases,
+        "input_modalities": model.input_modalities,
+        "output_modalities": model.output_modalities,
+        "capabilities": {"reasoning": False} | dict.fromkeys(model.capabilities, True),
+        "context_length": model.context_length or None,
+        "max_output": model.max_output or None,
+        "max_completion_tokens": model.max_output or None,
+        "supported_parameters": model.supported_parameters,
+        "supported_endpoint_types": ENDPOINT_TYPES,
+        "pricings": pricings(listed.rates),
+    }
+
+
+def _published(model: Model) -> datetime:
+    return datetime.combine(model.published_on or UNKNOWN_DATE, time(), UTC)

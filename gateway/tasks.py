@@ -1,0 +1,11 @@
+"""Celery tasks of the gateway: each is safe to run twice and in any order, and no request waits for it."""
+
+from celery import shared_task
+from django.db import connection
+
+
+@shared_task(name="gateway.prune_files")  # type: ignore[untyped-decorator]  # Celery ships no types
+def prune_files() -> None:
+    """Deletes the files that have expired; for clients they were gone at that moment."""
+    with connection.cursor() as cursor:
+        cursor.execute("delete from gateway_storedfile where expires_at <= now()")
