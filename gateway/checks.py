@@ -74,9 +74,10 @@ def egress_stays_outside(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _secret_key() -> str:
     try:
-        return settings.SECRET_KEY
+        key: str = settings.SECRET_KEY
     except ImproperlyConfigured:  # Django's own word for an empty one, without a hint
         return ""
+    return key
 
 
 def _is_sealing_key(text: str) -> bool:

@@ -10,6 +10,7 @@
     ├── MethodNotAllowed              405
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
+    ├── HeadersTooLarge               431
     ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
     └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
 
@@ -86,6 +87,10 @@ class InsufficientCredit(GatewayError):
 
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class HeadersTooLarge(GatewayError):
+    status, type, code = 431, "invalid_request_error", "headers_too_large"
 
 
 class Unavailable(GatewayError):

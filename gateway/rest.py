@@ -6,18 +6,28 @@ step, so the view authenticates there itself; a parity test sends one corpus thr
 """
 
 import logging
-import secrets
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any, ClassVar
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.callers import Caller
+from billing.ids import new_id
 from gateway import process, strict_json, telemetry
 from gateway.authentication import authenticate, require
-from gateway.errors import GatewayError, MethodNotAllowed, NotFound, UnsupportedMediaType
+from gateway.errors import (
+    BodyTooLarge,
+    GatewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    UnsupportedMediaType,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +53,9 @@ class ApiView(APIView):
                 require(self.caller, self.scope, self.endpoint)
             self.request = Request(request)
             response: HttpResponseBase = await handler(self.request, *args, **kwargs)
-        except GatewayError as error:
-            response = error_response(error)
-        except Exception:
-            logger.exception("unexpected, request %s", self.request_id)
-            response = error_response(GatewayError("Something went wrong on our side. Tell us the x-request-id."))
-        response["x-request-id"] = self.request_id
-        telemetry.answers.labels(str(response.status_code)).inc()
-        return response
+        except Exception as error:
+            response = failure(error, self.request_id)
+        return answered(response, self.request_id)
 
     def _handler(self, request: HttpRequest) -> Any:
         method = (request.method or "").lower()
@@ -75,13 +80,24 @@ class ApiView(APIView):
 
 
 class EventStream(StreamingHttpResponse):
-    """An event stream. `parts` is the generator itself, so that a handler can end it and its generation with it."""
+    """An event stream whose `first` part is there already; `parts` is the generator of the rest, itself, so that a
+    handler can end it and its generation with it.
+    """
 
-    def __init__(self, parts: AsyncGenerator[bytes]) -> None:
-        super().__init__(parts, content_type="text/event-stream; charset=utf-8")
+    def __init__(self, first: bytes, parts: AsyncGenerator[bytes]) -> None:
+        super().__init__(_joined(first, parts), content_type="text/event-stream; charset=utf-8")
+        self.first = first
         self.parts = parts
         self["Cache-Control"] = "no-cache, no-transform"
         self["X-Accel-Buffering"] = "no"  # nginx must not wait for a full buffer
+
+
+async def _joined(first: bytes, parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """For the stock handler, which takes one iterator."""
+    async with aclosing(parts):
+        yield first
+        async for part in parts:
+            yield part
 
 
 def origin(request: HttpRequest) -> tuple[list[tuple[bytes, bytes]], str]:
@@ -92,7 +108,7 @@ def origin(request: HttpRequest) -> tuple[list[tuple[bytes, bytes]], str]:
 
 def new_request_id() -> str:
     """32 hex digits."""
-    return secrets.token_hex(16)
+    return new_id().hex
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
@@ -110,12 +126,37 @@ def error_response(error: GatewayError) -> HttpResponse:
     return response
 
 
+def failure(error: Exception, request_id: str) -> HttpResponse:
+    """The answer to any failure. What is not meant for the client goes to the log alone."""
+    if isinstance(error, RequestDataTooBig):  # the stock handler's word; the lean one has counted before
+        error = body_too_large()
+    elif isinstance(error, SuspiciousOperation):
+        error = InvalidRequest("The query string has too many fields.", code="invalid_query")
+    elif not isinstance(error, GatewayError):
+        logger.error("unexpected, request %s", request_id, exc_info=error)
+        error = GatewayError("Something went wrong on our side. Tell us the x-request-id.")
+    return error_response(error)
+
+
+def body_too_large(limit: int | None = None) -> BodyTooLarge:
+    """The refusal of a body past `limit` bytes, by default the API's."""
+    limit = settings.MAX_BODY_BYTES if limit is None else limit
+    return BodyTooLarge(f"The body is larger than the limit of {limit} bytes.")
+
+
+def answered(response: HttpResponseBase, request_id: str) -> HttpResponseBase:
+    """`response` as it leaves: named and counted."""
+    response["x-request-id"] = request_id
+    telemetry.answered(str(response.status_code)).inc()
+    return response
+
+
 class UnknownPath(ApiView):
     """Whatever the API does not serve."""
 
     public = True
 
-    async def get(self, request: Request, **kwargs: str) -> HttpResponse:
+    async def get(self, request: Request, *path: str) -> HttpResponse:
         """404 in the envelope."""
         raise NotFound("There is no such endpoint. The API lives under /v1.")
 

@@ -1,8 +1,6 @@
 """The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -48,20 +46,12 @@ class ChatCompletions(ApiView):
             raise
         response: HttpResponseBase
         if asked.stream:
-            response = EventStream(_resumed(first, parts))
+            response = EventStream(first, parts)
         else:
             await parts.aclose()
             response = HttpResponse(first, "application/json")
         response["x-generation-id"] = id.hex
         return response
-
-
-async def _resumed(first: bytes, parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """`parts`, whose first one has been taken already; closing this closes them."""
-    async with aclosing(parts):
-        yield first
-        async for part in parts:
-            yield part
 
 
 class Models(ApiView):
