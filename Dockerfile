@@ -8,7 +8,8 @@ RUN python -m venv /venv \
         --require-hashes -r requirements.lock
 
 FROM python:3.13-slim
-ENV PATH=/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 SPOOL_DIR=/var/spool/meterline
+ENV PATH=/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 SPOOL_DIR=/var/spool/meterline \
+    STATIC_ROOT=/app/static
 # The numbers are fixed, so that a volume keeps its owner from image to image.
 RUN groupadd --gid 10001 meterline \
     && useradd --uid 10001 --gid meterline --no-create-home --home-dir /nonexistent meterline \

@@ -6,13 +6,15 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, DropdownFilter
@@ -20,7 +22,7 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from accounts.console import NeverDeleted, Page, ReadOnly, Rows
+from accounts.console import NeverDeleted, Page, ReadOnly, Rows, link
 from accounts.keys import digest, display_prefix, new_secret
 from accounts.models import ApiKey, Membership, Organization, Project, User
 
@@ -29,7 +31,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class UserPage(NeverDeleted, Page, DjangoUserAdmin):  # type: ignore[type-arg]  # not generic at run time
+class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[type-arg]  # not generic at run time
     """People. Nobody is deleted: the history of what they did goes by their row."""
 
     form = UserChangeForm
@@ -58,14 +60,19 @@ class MembershipRows(Rows):
 
     model = Membership
     autocomplete_fields = ("user",)
-    show_change_link = False
+    ordering = ("user__username",)
 
 
 class ProjectRows(ReadOnly, Rows):
     """An organization's projects, to follow."""
 
     model = Project
-    fields = ("slug", "name", "active")
+    fields = readonly_fields = ("page", "name", "active")
+
+    @display(description="Project")
+    def page(self, project: Project) -> str:
+        """Leads to the project."""
+        return link(project)
 
 
 @admin.register(Organization)
@@ -97,9 +104,14 @@ class KeyRows(ReadOnly, Rows):
     """A project's keys, to follow."""
 
     model = ApiKey
-    fields = ("name", "prefix", "created_at", "expires_at", "revoked_at")
-    readonly_fields = fields
+    fields = readonly_fields = ("page", "created_at", "expires_at", "revoked_at")
+    ordering = ("-created_at",)
     per_page = 50
+
+    @display(description="Key")
+    def page(self, key: ApiKey) -> str:
+        """Leads to the key."""
+        return link(key)
 
 
 @admin.register(Project)
@@ -169,9 +181,7 @@ class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         """Raises ValidationError when this very form already made its key."""
         ticket: uuid.UUID = self.cleaned_data["ticket"]
         if ApiKey.objects.filter(pk=ticket).exists():
-            raise ValidationError(
-                "This key was made already; its secret is not shown again. Make another."
-            )
+            raise ValidationError("This key was made already; its secret is not shown again. Make another.")
         return ticket
 
 
@@ -213,15 +223,13 @@ class ApiKeyPage(NeverDeleted, Page):
             return "expired"
         return "not yet valid" if key.valid_from and key.valid_from > now else "usable"
 
-    def get_form(
-        self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any
-    ) -> Any:
+    def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any) -> Any:
         return super().get_form(request, obj, change, **({} if obj else {"form": NewKeyForm}), **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         who: tuple[Any, ...] = ("ticket", "project", "owner", "name")
         if obj:
-            who = (("name", "prefix", "state"), ("project", "owner"), ("id", "created_at", "revoked_at"))
+            who = (("name", "prefix"), ("project", "owner"), ("state", "revoked_at"), ("id", "created_at"))
         return [(None, {"fields": who}), *((title, {"fields": names}) for title, names in self.form_sections)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
@@ -244,9 +252,7 @@ class ApiKeyPage(NeverDeleted, Page):
             obj.__dict__["secret"] = secret  # rides on the instance, which ends with this request
         super().save_model(request, obj, form, change)
 
-    def response_add(
-        self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
-    ) -> HttpResponse:
+    def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
         """The secret, once. No redirect: a page after one would need it kept somewhere meanwhile."""
         context = {
             **self.admin_site.each_context(request),
@@ -266,12 +272,12 @@ class ApiKeyPage(NeverDeleted, Page):
             return None
         return self._ask(request, queryset)
 
-    @action(  # type: ignore[operator]  # annotated as if it were no decorator
-        description="Revoke", permissions=("change",), variant=ActionVariant.DANGER
-    )
+    @action(description="Revoke", permissions=("change",), variant=ActionVariant.DANGER)
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Revokes one key: asks on GET, acts on POST."""
-        key = get_object_or_404(self.get_queryset(request), pk=uuid.UUID(object_id))
+        key = self.get_object(request, object_id)
+        if key is None:
+            raise Http404
         if request.method != "POST":
             return self._ask(request, ApiKey.objects.filter(pk=key.pk))
         self._revoke(request, ApiKey.objects.filter(pk=key.pk))
@@ -284,14 +290,16 @@ class ApiKeyPage(NeverDeleted, Page):
             "opts": self.opts,
             "keys": queryset.select_related("project__organization"),
             "action": request.POST.get("action", ""),
-            "ticked": admin.helpers.ACTION_CHECKBOX_NAME,
+            "ticked": ACTION_CHECKBOX_NAME,
         }
         return TemplateResponse(request, "admin/accounts/apikey/revoke.html", context)
 
     def _revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        # One statement: a key that somebody revokes at the same moment keeps the earlier time.
-        alive = list(queryset.filter(revoked_at=None).select_for_update())
-        ApiKey.objects.filter(pk__in=[key.pk for key in alive]).update(revoked_at=Now())
-        for key in alive:
-            self.log_change(request, key, "Revoked.")
+        with transaction.atomic():
+            # Locked first: what somebody else revokes at the same moment keeps the earlier time.
+            chosen = ApiKey.objects.filter(pk__in=queryset.values("pk"), revoked_at=None)
+            alive = list(chosen.order_by("pk").select_for_update())
+            ApiKey.objects.filter(pk__in=[key.pk for key in alive]).update(revoked_at=Now())
+            for key in alive:
+                self.log_change(request, key, "Revoked.")
         messages.success(request, f"Revoked: {len(alive)}. A revoked key makes no further paid call.")

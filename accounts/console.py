@@ -1,14 +1,18 @@
 """What every page of the console shares: operators alone, bounded lists, forms kind to lists and money."""
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from django import forms
+from django.contrib.admin import ShowFacets
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 from unfold.paginator import InfinitePaginator
+from unfold.views import ChangeList
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminDecimalFieldWidget,
@@ -74,9 +78,7 @@ class FriendlyForms:
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """The form field of a column."""
         if isinstance(db_field, models.DecimalField):
-            return db_field.formfield(
-                form_class=PlainDecimalField, widget=UnfoldAdminDecimalFieldWidget, min_value=0
-            )
+            return db_field.formfield(form_class=PlainDecimalField, widget=UnfoldAdminDecimalFieldWidget, min_value=0)
         if not isinstance(db_field, ArrayField):
             return super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[misc]
         label = db_field.verbose_name.capitalize()
@@ -91,6 +93,12 @@ class FriendlyForms:
             label=label,
             help_text=db_field.help_text,
         )
+
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """A choice nobody made stays open, unless the column has a default."""
+        blank = db_field.blank or not db_field.has_default()
+        kwargs.setdefault("choices", db_field.get_choices(include_blank=blank, blank_choice=[("", "Select value")]))
+        return super().formfield_for_choice_field(db_field, request, **kwargs)  # type: ignore[misc]
 
 
 class OperatorsOnly:
@@ -140,7 +148,7 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
     list_max_show_all = 200
     list_fullwidth = True
     list_filter_submit = True
-    show_full_result_count = False
+    show_facets = ShowFacets.NEVER  # each would count the table
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Searches for the first characters of what was asked: every further word is another scan."""
@@ -162,13 +170,27 @@ class CountlessPaginator(InfinitePaginator):
         return int(self.per_page) * self.PAGES
 
 
+class UncountedList(ChangeList):
+    """A list that claims no number of results, in the one order an index has, whatever the query string asks."""
+
+    def get_ordering(self, request: HttpRequest, queryset: Any) -> Any:
+        """The page's own."""
+        return self.model_admin.get_ordering(request)
+
+    def get_results(self, request: HttpRequest) -> None:
+        """The rows of the page."""
+        super().get_results(request)
+        self.full_result_count = self.result_count
+
+
 class Record(ReadOnly, Page):
     """A list and a page of rows written by the million: never counted, newest first, found by id."""
 
     paginator = CountlessPaginator
+    show_full_result_count = False
     list_max_show_all = 0
     sortable_by = ()
-    search_fields = ("pk",)  # shows the box; `get_search_results` decides
+    search_fields: ClassVar[tuple[str, ...]] = ("pk",)  # shows the box; `get_search_results` decides
     search_help_text = "Generation id"
     found_by = "pk"
     lookups: tuple[str, ...] = ()  # what the query string may filter by
@@ -182,14 +204,22 @@ class Record(ReadOnly, Page):
         except ValueError:
             return queryset.none(), False
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return UncountedList
+
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         """Only the filters of the page: any other could read the whole table."""
         return lookup in self.lookups
+
+
+def link(row: models.Model) -> str:
+    """Leads to the page of `row`."""
+    url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])
+    return format_html('<a href="{}" class="text-link">{}</a>', url, str(row))
 
 
 class Rows(OperatorsOnly, FriendlyForms, TabularInline):
     """Rows of another table on a page."""
 
     extra = 0
-    tab = False
-    show_change_link = True
+    hide_title = True

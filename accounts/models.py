@@ -49,7 +49,9 @@ class Project(models.Model):
     name = models.CharField(max_length=200)
     active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
     default_output_cap = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Output tokens a request may have when it names no cap. Empty: the model's."
+        null=True,
+        blank=True,
+        help_text="Output tokens a request may have when it names no cap. Empty: the model's.",
     )
     # Defaults of the database too, here and below: a process from before the column still adds rows.
     dialect = models.CharField(
@@ -131,7 +133,10 @@ class ApiKey(models.Model):
     prefix = models.CharField(max_length=24, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=inference_only)
     allowed_endpoints = ArrayField(
-        models.CharField(max_length=64), default=list, blank=True, help_text="Such as chat/completions. Empty: all."
+        models.CharField(max_length=64),
+        default=list,
+        blank=True,
+        help_text="Such as chat/completions. Empty: all.",
     )
     allowed_models = ArrayField(
         models.CharField(max_length=200), default=list, blank=True, help_text="Model slugs. Empty: all."
@@ -143,7 +148,11 @@ class ApiKey(models.Model):
         help_text="Addresses or networks a call may come from. Empty: all.",
     )
     max_request_price = models.DecimalField(
-        max_digits=24, decimal_places=12, null=True, blank=True, help_text="Dollars one request may cost at worst."
+        max_digits=24,
+        decimal_places=12,
+        null=True,
+        blank=True,
+        help_text="Dollars one request may cost at worst.",
     )
     min_output_cap = models.PositiveIntegerField(
         default=1, help_text="When money runs short the output cap is lowered, but never below this."
@@ -155,6 +164,9 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = "key"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix})"

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
@@ -17,13 +18,14 @@ from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import action, display
 
-from accounts.console import Page, ReadOnly, Record, Rows, dollars, plain
+from accounts.console import Page, ReadOnly, Record, Rows, dollars, link, plain
 from accounts.models import Organization
 from billing.generations import GenerationPage
 from billing.models import (
     Budget,
     Counter,
     Hold,
+    Item,
     Lease,
     LedgerEntry,
     Limit,
@@ -38,15 +40,20 @@ admin.site.register(Usage, GenerationPage)
 LEASE_DEAD = timedelta(seconds=20)
 
 
-# --- prices ---------------------------------------------------------------------------------------------------------
+# --- prices -----------------------------------------------------------------------------------------
 
 
 class VersionRows(ReadOnly, Rows):
     """A tariff's versions, to follow."""
 
     model = TariffVersion
-    fields = ("effective_from", "note")
+    fields = readonly_fields = ("page", "note")
     ordering = ("-effective_from",)
+
+    @display(description="Version")
+    def page(self, version: TariffVersion) -> str:
+        """Leads to the version."""
+        return link(version)
 
 
 @admin.register(Tariff)
@@ -59,7 +66,7 @@ class TariffPage(Page):
     inlines = (VersionRows,)
     actions_detail = ("new_version",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Tariff]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(newest=Max("versions__effective_from"))
 
     @display(description="Newest version", ordering="newest")
@@ -74,12 +81,10 @@ class TariffPage(Page):
             obj is None or not obj.versions.filter(effective_from__lte=Now()).exists()
         )
 
-    @action(  # type: ignore[operator]  # annotated as if it were no decorator
-        description="New version", permissions=("change",), icon="add"
-    )
+    @action(description="New version", permissions=("change",), icon="add")
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Leads to the form, filled with the newest rates."""
-        return redirect(f"{reverse('admin:billing_tariffversion_add')}?tariff={int(object_id)}")
+        return redirect(f"{reverse('admin:billing_tariffversion_add')}?{urlencode({'tariff': object_id})}")
 
 
 class VersionForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
@@ -113,6 +118,7 @@ class RateRows(Rows):
 
     model = Rate
     fields = ("item", "cost", "charge")
+    ordering = ("pk",)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_add_permission(request, obj) and not in_force(obj)
@@ -124,16 +130,19 @@ class RateRows(Rows):
         return super().has_delete_permission(request, obj) and not in_force(obj)
 
     def get_extra(self, request: HttpRequest, obj: TariffVersion | None = None, **kwargs: Any) -> int:
-        return len(newest_rates(request)) or 3 if obj is None else 0
+        return len(newest_rates(request)) if obj is None else 0
 
 
 def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
-    """The rates a new version starts from: those of the newest version of the tariff named in the query string."""
-    tariff = request.GET.get("tariff", "")
-    if request.method != "GET" or not tariff.isdecimal():
+    """The rates a new version starts from: the newest ones of the tariff named in the query string."""
+    if request.method != "GET":
         return []
-    newest = TariffVersion.objects.filter(tariff_id=tariff).order_by("-effective_from").first()
-    return list(newest.rates.order_by("id").values("item", "cost", "charge")) if newest else []
+    tariff = request.GET.get("tariff", "")
+    versions = TariffVersion.objects.filter(tariff_id=int(tariff) if tariff.isdecimal() else 0)
+    newest = versions.order_by("-effective_from").first()
+    if newest is None:
+        return [{"item": Item.INPUT}, {"item": Item.OUTPUT}]
+    return [{"item": rate.item, "cost": rate.cost, "charge": rate.charge} for rate in newest.rates.order_by("id")]
 
 
 @admin.register(TariffVersion)
@@ -155,7 +164,7 @@ class TariffVersionPage(Page):
         return in_force(version)
 
     def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
-        """On GET a new version is filled in; on POST it is compared with nothing, so that every row is saved."""
+        """On GET a new version is filled in; on POST it is compared with nothing, so every row is saved."""
         kwargs = super().get_formset_kwargs(request, obj, inline, prefix)
         if obj is None or obj.pk is None:
             kwargs["initial"] = newest_rates(request)
@@ -168,12 +177,25 @@ class TariffVersionPage(Page):
         return super().has_delete_permission(request, obj) and not in_force(obj)
 
 
-# --- what a subject may use -----------------------------------------------------------------------------------------
+# --- what a subject may use -------------------------------------------------------------------------
+
+
+class SubjectForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A budget or limit. The constraint behind `clean` is on a generated column, which forms do not look at."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        whom = cleaned.get("key") or cleaned.get("project") or cleaned.get("organization")
+        kind = {name: cleaned[name] for name in ("period", "measure") if name in cleaned}
+        if whom and kind and self._meta.model.objects.filter(subject=whom.pk, **kind).exists():
+            raise ValidationError("There is one already for this subject. Change that one.")
+        return cleaned
 
 
 class SubjectPage(Page):
     """Budgets and limits. Whom one binds is chosen once: its counters lie there."""
 
+    form = SubjectForm
     autocomplete_fields = ("organization", "project", "key")
     search_fields = ("organization__slug", "project__slug", "key__name", "key__prefix")
     list_select_related = ("organization", "project__organization", "key__project__organization")
@@ -184,6 +206,11 @@ class SubjectPage(Page):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("organization", "project", "key", *self.chosen_once) if obj else ()
+
+    @display(description="Whom")
+    def whom(self, row: Any) -> str:
+        """The subject's name."""
+        return str(row.subject_name())
 
 
 # A period's first moment, as the hold's SQL computes it; the connection's time zone is UTC.
@@ -210,13 +237,13 @@ def counted(column: str) -> Subquery:
 class BudgetPage(SubjectPage):
     """How much may be spent, and how much of it is."""
 
-    list_display = ("subject_name", "period", "amount_shown", "used", "held", "hard")
+    list_display = ("whom", "period", "amount_shown", "used", "held", "hard")
     list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("period",)
     fields = (("organization", "project", "key"), ("period", "amount"), "hard")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Budget]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         counters = {"used_now": counted("used"), "held_now": counted("held")}
         return super().get_queryset(request).annotate(start=PERIOD_START).annotate(**counters)
 
@@ -240,14 +267,14 @@ class BudgetPage(SubjectPage):
 class LimitPage(SubjectPage):
     """How fast a subject may go."""
 
-    list_display = ("subject_name", "measure", "value")
+    list_display = ("whom", "measure", "value")
     list_filter = ("measure", ("organization", AutocompleteSelectFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("measure",)
     fields = (("organization", "project", "key"), ("measure", "value"))
 
 
-# --- what only the product writes -----------------------------------------------------------------------------------
+# --- what only the product writes -------------------------------------------------------------------
 
 
 def slug_of(column: str) -> Subquery:
@@ -259,7 +286,16 @@ def slug_of(column: str) -> Subquery:
 class HoldPage(Record):
     """Requests that are open at this moment, and what they may come to."""
 
-    list_display = ("created_at", "pk", "organization_slug", "model", "worst_case", "tokens", "output_cap", "process")
+    list_display = (
+        "created_at",
+        "id",
+        "organization_slug",
+        "model",
+        "worst_case",
+        "tokens",
+        "output_cap",
+        "process",
+    )
     ordering = ("pk",)
     fields = (
         ("id", "created_at"),
@@ -269,7 +305,7 @@ class HoldPage(Record):
         "process",
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Hold]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         host = Subquery(Lease.objects.filter(pk=OuterRef("lease")).values("host"))
         return super().get_queryset(request).annotate(slug=slug_of("organization"), host=host)
 
@@ -317,7 +353,7 @@ class LedgerPage(Record):
         "generation_link",
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[LedgerEntry]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(slug=slug_of("organization"))
 
     @display(description="Debit")

@@ -2,8 +2,10 @@
 
 import secrets
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_id() -> UUID:
@@ -16,5 +18,5 @@ def new_id() -> UUID:
 
 def first_id(moment: datetime) -> UUID:
     """The least UUIDv7 of `moment` (aware), so that a range of time is a range of ids."""
-    milliseconds = int(moment.timestamp() * 1000)
+    milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
     return UUID(int=milliseconds << 80 | 0x7 << 76 | 0b10 << 62)

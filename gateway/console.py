@@ -90,8 +90,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def stylesheet(request: HttpRequest) -> str:
-    """The address of the console's colours."""
-    return static("console/colours.css")
+    """The address of the console's own style sheet."""
+    return static("console/theme.css")
 
 
 def icon(request: HttpRequest) -> str:
@@ -106,7 +106,7 @@ def without_inline_colours(request: HttpRequest) -> dict[str, Any]:
 
 def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Context of the first page: today (UTC) in figures, for operators."""
-    return {**context, "figures": today() if is_operator(request) else None}
+    return {**context, "title": "Overview", "figures": today() if is_operator(request) else None}
 
 
 def today() -> list[dict[str, Any]]:
@@ -134,7 +134,13 @@ def today() -> list[dict[str, Any]]:
             since + unpriced,
             "admin:billing_usage_changelist",
         ),
-        figure("Failed", f"{sums['failed']:,}", since, "admin:billing_usage_changelist", "?status=failed"),
+        figure(
+            "Failed",
+            f"{sums['failed']:,}",
+            f"or abandoned, {since}",
+            "admin:billing_usage_changelist",
+            "?status=failed",
+        ),
         figure("Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"),
         figure("Processes", f"{alive:,}", "gateways that are alive", "admin:billing_lease_changelist"),
     ]

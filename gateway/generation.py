@@ -6,7 +6,9 @@ settler, so no cancellation comes between.
 """
 
 import asyncio
+import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,8 +26,10 @@ from billing.settlement import Settlement, Try
 from billing.spool import SpoolFull
 from billing.tokens import Tokens, estimate
 from gateway import telemetry
+from gateway.deadline import Deadline
 from gateway.dialects import Dialect, named
 from gateway.errors import (
+    Fault,
     GatewayError,
     InsufficientCredit,
     RateLimited,
@@ -34,9 +38,11 @@ from gateway.errors import (
     UpstreamFault,
 )
 from gateway.process import Process
-from gateway.protocols.openai_chat import AnswerReader, ChatRequest
+from gateway.protocols.openai_chat import WHOLE, AnswerReader, ChatRequest, Fit
 from routing.catalog import Model
 from routing.plan import Candidate
+
+logger = logging.getLogger(__name__)
 
 REVOKED = "This API key has been revoked, or may not be used any more."
 
@@ -51,8 +57,13 @@ class Call:
     model: Model
     offers: list[Candidate]
     input_tokens: int  # upper bound
+    fit: Fit = WHOLE  # how the model takes the parameters
     request_id: str = ""
-    ignored: tuple[str, ...] = ()  # parameters the answer does without
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters the answer does without."""
+        return self.fit.named
 
     @property
     def dialect(self) -> Dialect:
@@ -68,6 +79,7 @@ class Generation:
         self.begun = False  # the client has been sent a byte
         self.relayed = False  # the client has been sent something meaningful
         self.reader: AnswerReader | None = None
+        self.deadline: Deadline  # of the task that holds
         self._process = process
         self._held: Held | None = None
         self._candidate = call.offers[0]
@@ -78,6 +90,7 @@ class Generation:
         self._durable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cut = False
+        self._charge: Decimal | None = None  # once settled
 
     @property
     def caller(self) -> Caller:
@@ -87,7 +100,7 @@ class Generation:
     async def __aenter__(self) -> Self:
         """Holds. Raises what the client is told when there is no room; nothing has happened then."""
         if self._process.backbone.spool.full:
-            raise Unavailable("Paid requests are not taken just now: no disk space is left.", retry_after=30)
+            raise self._unavailable(30)
         call, first = self.call, self.call.offers[0]
         worst = pricing.dearest(candidate.worst for candidate in call.offers)
         attempt = new_id()
@@ -104,26 +117,45 @@ class Generation:
             copies=call.asked.n,
             facts=self._facts(first),
         )
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self.deadline = Deadline(self._task)
+        # Open from now on: the key may be revoked after the hold has committed and before we hear of it.
+        self._process.open_calls.add(self)
         try:
-            self._held = await self._process.backbone.admission.hold(item)
+            self._held = await self._hold(item)
+        except BaseException:
+            self._process.open_calls.remove(self)
+            self.deadline.close()
+            raise
+        self._tries.append(self._try(attempt, 1, first, self._held.admitted_at))
+        return self
+
+    async def _hold(self, item: HoldItem) -> Held:
+        try:
+            return await self._process.backbone.admission.hold(item)
         except Refused as refused:
             raise self._refusal(refused) from refused
         except DatabaseAway as error:
-            raise Unavailable(
-                "Paid requests are not taken just now. Try again shortly.",
-                code="billing_unavailable",
-                retry_after=1,
-            ) from error
-        self._tries.append(self._try(attempt, 1, first, self._held.admitted_at))
-        self._task = asyncio.current_task()
-        self._process.open_calls.add(self)
-        return self
+            raise self._unavailable(1) from error
+        except asyncio.CancelledError:
+            if error_of_cut := self.was_cut():
+                raise error_of_cut from None
+            raise
+
+    def _unavailable(self, retry_after: int) -> Unavailable:
+        return Unavailable(
+            "Paid requests are not taken just now. Try again shortly.",
+            code="billing_unavailable",
+            retry_after=retry_after,
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Settles unless that has been done."""
         self._process.open_calls.remove(self)
+        self.deadline.close()
         if self._durable is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
 
@@ -149,9 +181,15 @@ class Generation:
         asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
         return cap if asked or cap < candidate.offer.max_output else None
 
-    async def try_again(self, candidate: Candidate) -> bool:
-        """Writes the next attempt, before its dial. False when it may not be made."""
-        attempt, number = new_id(), len(self._tries) + 1
+    async def may_go_on(self, fault: UpstreamFault) -> bool:
+        """Notes how the running attempt failed, and writes the next one if there may be one, before its dial.
+
+        There is none after output, after a fault of the request's own, after the last offer, or for a revoked key.
+        """
+        self._failed(fault)
+        if self.relayed or not fault.retryable or len(self._tries) == len(self.call.offers):
+            return False
+        attempt, number, candidate = new_id(), len(self._tries) + 1, self.call.offers[len(self._tries)]
         item = AttemptItem(
             attempt, self.call.id, number, candidate.offer.provider.slug, candidate.offer.upstream_model,
             self.caller.key,
@@ -167,20 +205,21 @@ class Generation:
         self._tries.append(self._try(attempt, number, candidate, datetime.now(UTC)))
         return True
 
-    def attempt_failed(self, fault: UpstreamFault) -> None:
-        """Notes how the running attempt failed."""
+    def _failed(self, fault: UpstreamFault) -> None:
         attempt = self._tries[-1]
         attempt.status, attempt.fault = "failed", fault.kind.value
         attempt.upstream_status = fault.upstream_status
         attempt.duration_ms = _ms(self._try_started)
         telemetry.faults.labels(attempt.provider, attempt.fault).inc()
+        if fault.kind is not Fault.REJECTED:  # that one's words are the client's, and may quote what it asked
+            logger.warning("%s: %s failed: %s, %r", self.call.id.hex, attempt.provider, attempt.fault, fault.detail)
 
     def first_event(self) -> None:
         """Notes the first meaningful event."""
         if self._ttft_ms is None:
             self._ttft_ms = _ms(self._started)
             self._tries[-1].ttft_ms = _ms(self._try_started)
-            telemetry.ttft.labels(self._tries[-1].provider).observe(self._ttft_ms / 1000)
+            telemetry.first_token(self._tries[-1].provider).observe(self._ttft_ms / 1000)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -189,17 +228,20 @@ class Generation:
         assert self.reader is not None
         tokens, _ = self._tokens()
         self.reader.set_usage(tokens)
-        await self._until_durable(self._settle(Status.COMPLETED, None))
+        try:
+            await asyncio.shield(self._settle(Status.COMPLETED, None))
+        except SpoolFull as error:
+            raise self._unavailable(30) from error
+        self.reader.set_cost(self._charge)
 
     async def fail(self, error: GatewayError) -> None:
-        """Settles a failed one; returns when that is durable."""
-        await self._until_durable(self._settle(Status.FAILED if not self._cut else Status.CANCELLED, error))
+        """Settles a failed one; returns when that is durable, or cannot be: nothing final goes out after it.
 
-    async def _until_durable(self, durable: "asyncio.Future[None]") -> None:
-        try:
+        An answer that was complete when it was cut, or that nothing took, has been settled as such already.
+        """
+        durable = self._durable or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        with suppress(SpoolFull):
             await asyncio.shield(durable)
-        except SpoolFull as error:
-            raise Unavailable("The answer could not be accounted for.", retry_after=30) from error
 
     def _tokens(self) -> tuple[Tokens, Basis]:
         reader = self.reader
@@ -269,14 +311,15 @@ class Generation:
                 for line in priced.lines
             ],
         )
+        self._charge = charge
         self._durable = self._process.backbone.settler.settle(settlement)
         self._count(status, tokens, charge, suspect)
         return self._durable
 
     def _count(self, status: Status, tokens: Tokens, charge: Decimal | None, suspect: bool) -> None:
-        telemetry.generations.labels(status.value).inc()
-        telemetry.tokens.labels("prompt").inc(tokens.prompt)
-        telemetry.tokens.labels("completion").inc(tokens.completion)
+        telemetry.ended(status.value).inc()
+        telemetry.prompt_tokens.inc(tokens.prompt)
+        telemetry.completion_tokens.inc(tokens.completion)
         if suspect:
             telemetry.suspect.labels(self._tries[-1].provider).inc()
         if charge is None:

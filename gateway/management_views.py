@@ -181,9 +181,7 @@ def _days(request: Request) -> tuple[date, date]:
     if first > last:
         raise InvalidRequest("starting_at must not be after ending_at.", param="starting_at", code="invalid_value")
     if (last - first).days >= MOST_DAYS:
-        raise InvalidRequest(
-            f"Ask for at most {MOST_DAYS} days at once.", param="starting_at", code="invalid_value"
-        )
+        raise InvalidRequest(f"Ask for at most {MOST_DAYS} days at once.", param="starting_at", code="invalid_value")
     return first, last
 
 

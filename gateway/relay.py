@@ -27,6 +27,7 @@ from gateway.dialects import named
 from gateway.egress import parse_base_url
 from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
 from gateway.generation import Call, Generation
+from gateway.parameters import check_modalities, fit, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import (
     AnswerReader,
@@ -57,6 +58,10 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, re
             code="model_not_found",
             param="model",
         )
+    check_modalities(asked, model.input_modalities)
+    dialect = named(caller.dialect)
+    supported = supported_by(model.supported_parameters, model.capabilities)
+    fitted = fit(asked, supported, dialect, strict=caller.strict_params, speaks=model.output_modalities)
     input_tokens = (
         asked.text_bytes
         + asked.images * model.image_token_bound
@@ -74,17 +79,23 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, re
                 code="request_too_expensive",
             )
         raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
-    return Call(id, caller, asked, model, offers, input_tokens, request_id)
+    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id)
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
     """Answers a call: parts of the stream, or the whole body as the only part."""
     async with Generation(process, call) as generation:
         try:
-            async with aclosing(_attempts(process, generation)) as parts:
-                async for part in parts:
-                    generation.begun = True
-                    yield part
+            for candidate in call.offers:
+                try:
+                    async with aclosing(_attempt(process, generation, candidate)) as parts:
+                        async for part in parts:
+                            generation.begun = True
+                            yield part
+                    break
+                except UpstreamFault as fault:
+                    if not await generation.may_go_on(fault):
+                        raise
             await generation.complete()
         except GatewayError as error:
             await generation.fail(error)
@@ -94,67 +105,58 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:
-            error_of_cut = generation.was_cut()
-            if error_of_cut is None:
+            end_of_key = generation.was_cut()
+            if end_of_key is None:
                 raise
-            await generation.fail(error_of_cut)
+            await generation.fail(end_of_key)
             if not generation.begun:
-                error_of_cut.headers["x-generation-id"] = call.id.hex
-                raise error_of_cut from None
-            yield error_event(error_of_cut, call.dialect, call.request_id)
+                end_of_key.headers["x-generation-id"] = call.id.hex
+                raise end_of_key from None
+            yield error_event(end_of_key, call.dialect, call.request_id)
             return
         assert generation.reader is not None
         yield generation.reader.final()
 
 
-async def _attempts(process: Process, generation: Generation) -> AsyncGenerator[bytes]:
-    """Dials the plan's offers in order until one answers; never another once something meaningful was relayed."""
-    offers = generation.call.offers
-    for place, candidate in enumerate(offers):
-        try:
-            async with aclosing(_attempt(process, generation, candidate)) as parts:
-                async for part in parts:
-                    yield part
-            return
-        except UpstreamFault as fault:
-            generation.attempt_failed(fault)
-            last = place + 1 == len(offers)
-            if last or generation.relayed or not fault.retryable or not await generation.try_again(offers[place + 1]):
-                raise
-
-
 async def _attempt(process: Process, generation: Generation, candidate: Candidate) -> AsyncGenerator[bytes]:
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
-    call, provider = generation.call, candidate.offer.provider
+    call, provider, deadline = generation.call, candidate.offer.provider, generation.deadline
     streaming = call.asked.stream
     clock = asyncio.get_running_loop().time
     started = clock()
     cut_off, due = started + provider.total_timeout, started + provider.first_byte_timeout
-    beat = started + KEEP_ALIVE_SECONDS
-    dialling = asyncio.get_running_loop().create_task(process.upstream.dial(_dial(generation, candidate)))
+    beat = started + KEEP_ALIVE_SECONDS if streaming else cut_off
     reply: Reply | None = None
+    # A task, so that a streaming client can be kept waiting alive meanwhile; the other one just waits.
+    dialling = process.upstream.dial(_dial(generation, candidate))
+    task = asyncio.get_running_loop().create_task(dialling) if streaming else None
     try:
-        while not dialling.done():
-            await asyncio.wait({dialling}, timeout=(min(beat, due) if streaming else due) - clock())
-            if not dialling.done():
+        while task is not None and not task.done():
+            await asyncio.wait({task}, timeout=min(beat, due) - clock())
+            if not task.done():
                 if clock() >= due:
                     raise UpstreamFault(Fault.TIMEOUT, "no first byte in time")
                 yield KEEP_ALIVE
                 beat = clock() + KEEP_ALIVE_SECONDS
-        reply = dialling.result()
+        reply = task.result() if task is not None else await deadline.wait(dialling, min(due, cut_off))
         if not 200 <= reply.status < 300:
-            async with asyncio.timeout_at(due):
-                raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
+            body = await deadline.wait(_error_body(reply), due)
+            raise fault_from_response(reply.status, reply.headers, body)
         shown = call.asked.model if call.dialect.echoes_requested_model else call.model.slug
         reader = generation.reader = AnswerReader(
-            call.asked, id=call.id.hex, created=int(time.time()), model=shown, dialect=call.dialect
+            call.asked,
+            id=call.id.hex,
+            created=int(time.time()),
+            model=shown,
+            dialect=call.dialect,
+            output_cap=candidate.output_cap,
+            stops=call.fit.enforced_stops,
         )
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + 65_536
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         while not reader.complete:
             try:
-                async with asyncio.timeout_at(min(beat, due, cut_off) if streaming else min(due, cut_off)):
-                    data = await reply.read()
+                data = await deadline.wait(reply.read(), min(beat, due, cut_off))
             except TimeoutError:
                 if clock() >= min(due, cut_off):
                     raise UpstreamFault(Fault.TIMEOUT, "no further byte in time") from None
@@ -169,7 +171,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
             waiting += reader.feed(data)
             if reader.meaningful:
                 generation.first_event()
-                if streaming and waiting:
+                if waiting:
                     generation.relayed = True
                     yield b"".join(waiting)
                     waiting.clear()
@@ -180,17 +182,18 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
                 raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
             if now >= cut_off:
                 raise UpstreamFault(Fault.TIMEOUT, "the answer took too long")
-        if streaming and waiting:
+        if waiting:
             generation.relayed = True
             yield b"".join(waiting)
         await reply.release()
     except TimeoutError as error:
         raise UpstreamFault(Fault.TIMEOUT, "no answer in time") from error
     finally:
-        if not dialling.done():
-            dialling.cancel()
-        elif reply is None and not dialling.cancelled() and dialling.exception() is None:
-            reply = dialling.result()
+        if task is not None:
+            if not task.done():
+                task.cancel()
+            elif reply is None and not task.cancelled() and task.exception() is None:
+                reply = task.result()
         if reply is not None:
             reply.abort()  # does nothing once it is released
 
@@ -204,6 +207,7 @@ def _dial(generation: Generation, candidate: Candidate) -> Dial:
         output_cap=generation.output_cap(candidate),
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
+        fit=generation.call.fit,
     )
     headers = [
         ("Content-Type", "application/json"),

@@ -7,8 +7,8 @@ step, so the view authenticates there itself; a parity test sends one corpus thr
 
 import logging
 import re
-import secrets
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.callers import Caller
+from billing.ids import new_id
 from gateway import process, strict_json, telemetry
 from gateway.authentication import authenticate, require
 from gateway.dialects import Dialect, named
@@ -119,13 +120,24 @@ class ApiView(APIView):
 
 
 class EventStream(StreamingHttpResponse):
-    """An event stream. `parts` is the generator itself, so that a handler can end it and its generation with it."""
+    """An event stream whose `first` part is there already; `parts` is the generator of the rest, itself, so that a
+    handler can end it and its generation with it.
+    """
 
-    def __init__(self, parts: AsyncGenerator[bytes]) -> None:
-        super().__init__(parts, content_type="text/event-stream; charset=utf-8")
+    def __init__(self, first: bytes, parts: AsyncGenerator[bytes]) -> None:
+        super().__init__(_joined(first, parts), content_type="text/event-stream; charset=utf-8")
+        self.first = first
         self.parts = parts
         self["Cache-Control"] = "no-cache, no-transform"
         self["X-Accel-Buffering"] = "no"  # nginx must not wait for a full buffer
+
+
+async def _joined(first: bytes, parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """For the stock handler, which takes one iterator."""
+    async with aclosing(parts):
+        yield first
+        async for part in parts:
+            yield part
 
 
 def origin(request: HttpRequest) -> tuple[list[tuple[bytes, bytes]], str]:
@@ -136,7 +148,7 @@ def origin(request: HttpRequest) -> tuple[list[tuple[bytes, bytes]], str]:
 
 def new_request_id() -> str:
     """32 hex digits."""
-    return secrets.token_hex(16)
+    return new_id().hex
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
@@ -194,7 +206,7 @@ def answered(response: HttpResponseBase, request_id: str, dialect: Dialect, page
         response[name] = value
     if page is not None:
         _open_to(response, page)
-    telemetry.answers.labels(str(response.status_code)).inc()
+    telemetry.answered(str(response.status_code)).inc()
     return response
 
 

@@ -139,9 +139,9 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "static"
-# Served from the packages' own folders, so that a start needs no collecting; the image collects for its proxy.
-WHITENOISE_USE_FINDERS = True
+# Where the image has collected the console's files. Without it they are served from the packages' own folders.
+STATIC_ROOT = env.str("STATIC_ROOT", default=None)
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

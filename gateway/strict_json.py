@@ -87,7 +87,8 @@ def loads(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
         raise
     except ValueError:  # int() has its own limit on digits.
         raise BadJson(f"A number has more than {MAX_NUMBER} digits. Send a smaller one.") from None
-    _limit_depth(value)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:  # fewer cannot nest deeper
+        _limit_depth(value)
     try:
         _encode(value)
     except UnicodeEncodeError:

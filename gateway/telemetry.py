@@ -1,5 +1,7 @@
 """What the process counts, in Prometheus' format. Labels never hold a tenant or anything a client wrote."""
 
+from functools import lru_cache
+
 from prometheus_client import Counter, Gauge, Histogram
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -15,3 +17,9 @@ unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknow
 skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])
 spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
+
+# A metric's child, looked up once: `labels` checks and hashes its arguments at each call.
+answered = lru_cache(maxsize=64)(answers.labels)
+ended = lru_cache(maxsize=64)(generations.labels)
+first_token = lru_cache(maxsize=4096)(ttft.labels)
+prompt_tokens, completion_tokens = tokens.labels("prompt"), tokens.labels("completion")

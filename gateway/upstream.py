@@ -156,6 +156,8 @@ class Reply:
 
         For a caller that has what it wanted (`[DONE]`) before the last chunk was in; the rest is thrown away.
         """
+        if self._connection is None:
+            return  # given back when its last byte was read
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 left = READ_BUFFER

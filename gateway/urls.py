@@ -4,26 +4,46 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from gateway import file_views, views
+from gateway import file_views, generation_views, management_views, model_views, views
+from gateway.model_lists import ANTHROPIC, GOOGLE
 from gateway.rest import UnknownPath
 
 v1 = [
     path("chat/completions", views.ChatCompletions.as_view()),
-    path("models", views.Models.as_view()),
-    path("models/<path:name>", views.OneModel.as_view()),
-    path("generation", views.Generations.as_view()),
+    path("models", model_views.Models.as_view()),
+    path("models/<path:name>", model_views.OneModel.as_view()),
+    path("generation", generation_views.Generations.as_view(deprecated=True)),
+    path("management/generation", generation_views.Generations.as_view()),
+    path("management/payg/balance", management_views.Balance.as_view()),
+    path("management/usage", management_views.UsageReport.as_view()),
+    path("user/balance", management_views.Balance.as_view()),
     path("files", file_views.FileList.as_view()),
     path("files/<str:name>", file_views.OneFile.as_view()),
     path("files/<str:name>/content", file_views.FileContent.as_view()),
 ]
 
+anthropic = [
+    path("models", model_views.Models.as_view(shape=ANTHROPIC)),
+    path("models/<path:name>", model_views.OneModel.as_view(shape=ANTHROPIC)),
+]
+
+google = [
+    path("models", model_views.Models.as_view(shape=GOOGLE)),
+    path("models/<path:name>", model_views.OneModel.as_view(shape=GOOGLE)),
+]
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/", include(v1)),
     path("api/v1/", include(v1)),
+    path("anthropic/v1/", include(anthropic)),
+    path("api/anthropic/v1/", include(anthropic)),
+    path("v1beta/", include(google)),
+    path("api/vertex-ai/v1beta/", include(google)),
+    re_path(r"^api/usage/token/?$", management_views.TokenUsage.as_view()),
     path("healthz", views.Health.as_view()),
     path("readyz", views.Readiness.as_view()),
     path("metrics", views.Metrics.as_view()),
-    re_path(r"^(v1|api)(/.*)?$", UnknownPath.as_view()),
+    re_path(r"^(v1|v1beta|api|anthropic)(/.*)?$", UnknownPath.as_view()),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

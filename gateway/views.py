@@ -1,11 +1,6 @@
 """The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from datetime import UTC, datetime
-from typing import Any
-from uuid import UUID
 
 from django.http import HttpResponse, HttpResponseBase
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -14,14 +9,14 @@ from rest_framework.request import Request
 from billing.batches import DatabaseAway
 from billing.ids import new_id
 from gateway import process, strict_json, telemetry
-from gateway.errors import InvalidRequest, NotFound, Unavailable
+from gateway.errors import InvalidRequest
+from gateway.files import inline_files
 from gateway.parameters import IGNORED_HEADER, header_value
 from gateway.protocols.openai_chat import parse
 from gateway.queueing import Queue
 from gateway.relay import prepare
 from gateway.rest import ApiView, EventStream, json_response
 from gateway.strict_json import BadJson
-from routing.catalog import Model
 
 STALE_SNAPSHOT_SECONDS = 60
 
@@ -43,11 +38,12 @@ class ChatCompletions(ApiView):
             asked = parse(strict_json.loads(body), len(body), self.dialect)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
+        asked = await inline_files(here, self.caller, asked)
         call = prepare(snapshot, self.caller, asked, id, self.request_id)
         first, parts = await queue.begin(here, call)
         response: HttpResponseBase
         if asked.stream:
-            response = EventStream(_resumed(first, parts))
+            response = EventStream(first, parts)
         else:
             await parts.aclose()
             response = HttpResponse(first, "application/json")
@@ -55,14 +51,6 @@ class ChatCompletions(ApiView):
         if call.ignored:
             response[IGNORED_HEADER] = header_value(call.ignored)
         return response
-
-
-async def _resumed(first: bytes, parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """`parts`, whose first one has been taken already; closing this closes them."""
-    async with aclosing(parts):
-        yield first
-        async for part in parts:
-            yield part
 
 
 class Health(ApiView):

@@ -63,6 +63,7 @@ class CredentialRows(Rows):
     model = Credential
     form = CredentialForm
     fields = ("name", "secret", "stored", "active")
+    ordering = ("name",)
     readonly_fields = ("stored",)
 
     @display(description="Stored")
@@ -83,6 +84,7 @@ class OfferRows(Rows):
     """A model's offers."""
 
     model = Offer
+    ordering = ("priority", "pk")
     fields = (
         "provider",
         "upstream_model",

@@ -54,6 +54,4 @@ def add_offer(
 ) -> Offer:
     """A further offer of `model`."""
     tariff = tariff or make_tariff(input=("1", "2"), output=("2", "4"))
-    return Offer.objects.create(
-        model=model, provider=provider, upstream_model=upstream_model, tariff=tariff, **fields
-    )
+    return Offer.objects.create(model=model, provider=provider, upstream_model=upstream_model, tariff=tariff, **fields)

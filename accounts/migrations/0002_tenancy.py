@@ -103,6 +103,7 @@ class Migration(migrations.Migration):
                 ('owner', models.ForeignKey(blank=True, help_text="The person it belongs to. A disabled person's keys are refused.", null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
                 ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='keys', to='accounts.project')),
             ],
+            options={'verbose_name': 'key'},
         ),
         migrations.CreateModel(
             name='Membership',

@@ -201,25 +201,35 @@ language sql as $$
 $$;
 
 -- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
--- not write counters. The sum is no lock's business: it reads settled usage alone; what is on hold settles unseen.
+-- not write counters. The counter may be there from a budget of the same period that was deleted; it is locked before
+-- the sum is read, so that a settlement is either in the sum or adds to it. What is on hold without this counter
+-- settles unseen.
 create or replace function billing_seed_counter(p_budget bigint)
 returns void
 language plpgsql security definer set search_path from current as $$
 declare
     v_now timestamptz := clock_timestamp();
+    v_budget billing_budget;
+    v_start timestamptz;
+    v_counter bigint;
 begin
+    select * into strict v_budget from billing_budget b where b.id = p_budget;
+    v_start := case v_budget.period
+        when 'day' then date_trunc('day', v_now, 'UTC')
+        when 'month' then date_trunc('month', v_now, 'UTC')
+        else timestamptz '2000-01-01 00:00:00+00' end;
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    select b.organization_id, b.subject, 'money', b.period, w.start, coalesce((
-               select sum(u.charge) from billing_usage u
-                where u.organization = b.organization_id and u.id >= billing_first_id(w.start)
-                  and (b.project_id is null or u.project = b.project_id)
-                  and (b.key_id is null or u.key = b.key_id)), 0), 0
-      from billing_budget b
-     cross join lateral (select case b.period
-               when 'day' then date_trunc('day', v_now, 'UTC')
-               when 'month' then date_trunc('month', v_now, 'UTC')
-               else timestamptz '2000-01-01 00:00:00+00' end as start) w
-     where b.id = p_budget
+    values (v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0)
         on conflict do nothing;
+    select c.id into strict v_counter from billing_counter c
+     where c.subject = v_budget.subject and c.measure = 'money' and c.period = v_budget.period
+       and c.period_start = v_start
+       for no key update;
+    update billing_counter set used = coalesce((
+               select sum(u.charge) from billing_usage u
+                where u.organization = v_budget.organization_id and u.id >= billing_first_id(v_start)
+                  and (v_budget.project_id is null or u.project = v_budget.project_id)
+                  and (v_budget.key_id is null or u.key = v_budget.key_id)), 0)
+     where id = v_counter;
 end
 $$;

@@ -5,12 +5,14 @@ one, the client's body passes with every field it had.
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Protocol
 
 from billing.tokens import Tokens
+from gateway.dialects import Dialect
 from gateway.errors import GatewayError, UpstreamFault
 from gateway.protocols import openai_chat
-from gateway.protocols.openai_chat import ChatRequest
+from gateway.protocols.openai_chat import ChatRequest, Fit
 
 
 class Answer(Protocol):
@@ -44,6 +46,9 @@ class Answer(Protocol):
     def set_usage(self, tokens: Tokens) -> None:
         """Show these counts where the upstream sent none."""
 
+    def set_cost(self, dollars: Decimal | None) -> None:
+        """What the answer is charged, for a client that asked to see it."""
+
     def final(self) -> bytes:
         """After settlement, once: the terminal part of a stream, or the whole body."""
 
@@ -51,21 +56,38 @@ class Answer(Protocol):
 class WireProtocol(Protocol):
     """What a protocol module has."""
 
-    def parse(self, body: Any, raw_length: int) -> ChatRequest:
+    def parse(self, body: Any, raw_length: int, dialect: Dialect) -> ChatRequest:
         """Check a client's body. Raises `InvalidRequest`."""
 
     def upstream_body(
-        self, request: ChatRequest, *, model: str, output_cap: int | None, cap_field: str, ask_usage: bool
+        self,
+        request: ChatRequest,
+        *,
+        model: str,
+        output_cap: int | None,
+        cap_field: str,
+        ask_usage: bool,
+        fit: Fit,
     ) -> bytes:
         """What is sent to an upstream of this protocol."""
 
-    def AnswerReader(self, request: ChatRequest, *, id: str, created: int, model: str) -> Answer:
+    def AnswerReader(  # noqa: N802
+        self,
+        request: ChatRequest,
+        *,
+        id: str,
+        created: int,
+        model: str,
+        dialect: Dialect,
+        output_cap: int | None,
+        stops: tuple[str, ...],
+    ) -> Answer:
         """A reader of one 2xx body; `id`, `created` (Unix seconds), `model` are what the client is shown."""
 
     def fault_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What a non-2xx answer means."""
 
-    def error_event(self, error: GatewayError) -> bytes:
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
         """How a stream that has begun tells of a failure."""
 
 

@@ -1,0 +1,191 @@
+"""Filters of the list of generations: time as a range of ids, tenants and states by choice, names by text."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.contrib.admin import FieldListFilter
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_time
+from unfold.contrib.filters.admin import DropdownFilter, TextFilter
+from unfold.contrib.filters.forms import RangeDateTimeForm
+
+from accounts.models import ApiKey, Organization, Project
+from billing.ids import first_id
+from billing.models import Basis, Status, Usage
+
+LOOK_BACK = timedelta(days=7)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_INPUTS = ("created_at_from_0", "created_at_from_1", "created_at_to_0", "created_at_to_1")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range of time, UTC: `start` inclusive, `end` exclusive; None is open."""
+
+    start: datetime | None
+    end: datetime | None
+
+    def narrow(self, generations: QuerySet[Usage]) -> QuerySet[Usage]:
+        """Those of `generations` whose id is of this range."""
+        if self.start:
+            generations = generations.filter(id__gte=first_id(max(self.start, EPOCH)))
+        if self.end:
+            generations = generations.filter(id__lt=first_id(max(self.end, EPOCH)))
+        return generations
+
+
+def asked_range(asked: Mapping[str, str]) -> Range:
+    """The range a query string asks for: a day alone is meant whole; the last days when it says nothing and
+    searches for nothing. Raises ValueError for what is no date or time.
+    """
+    from_day, from_time, to_day, to_time = (asked.get(name, "").strip() for name in TIME_INPUTS)
+    start, end = _moment(from_day, from_time), _moment(to_day, to_time)
+    if end and not to_time:
+        end += timedelta(days=1)
+    if not start and not end and not asked.get("q"):
+        start = timezone.now() - LOOK_BACK
+    return Range(start, end)
+
+
+def _moment(day: str, clock: str) -> datetime | None:
+    if not day:
+        return None
+    date, at = parse_date(day), parse_time(clock) if clock else time()
+    if date is None or at is None or date.year == 9999:  # no day follows the last
+        raise ValueError("not a date and time")
+    return datetime.combine(date, at, UTC)
+
+
+class TimeFilter(FieldListFilter):
+    """Generations of a range of time."""
+
+    template = "unfold/filters/filters_datetime_range.html"
+    form_class = RangeDateTimeForm
+
+    def __init__(self, field: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(field, request, *args, **kwargs)
+        self.title = "time (UTC)"
+        self.asked = {name: request.GET.get(name, "") for name in TIME_INPUTS}
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(TIME_INPUTS)
+
+    def has_output(self) -> bool:
+        return True
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        yield {"form": self.form_class(name="created_at", data=self.asked)}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Usage]) -> QuerySet[Usage]:
+        try:
+            return asked_range(request.GET.dict()).narrow(queryset)
+        except ValueError:
+            return queryset.none()
+
+
+class ChosenFilter(DropdownFilter):
+    """Generations by one of the values on offer, and by nothing else."""
+
+    def has_output(self) -> bool:
+        """Also without an offer: a filter that is asked for but left out would show, and export, too much."""
+        return bool(self.lookup_choices) or bool(self.value())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Usage]) -> QuerySet[Usage]:
+        value = self.value()
+        if not value:
+            return queryset
+        if value not in {choice for choice, _ in self.lookup_choices}:
+            return queryset.none()
+        return self.narrow(queryset, value)
+
+    def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
+        """Those of `generations` with the chosen value."""
+        return generations.filter(**{str(self.parameter_name): value})
+
+
+class StatusFilter(ChosenFilter):
+    """By how they ended."""
+
+    title = parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return Status.choices
+
+
+class BasisFilter(ChosenFilter):
+    """By what the charge rests on."""
+
+    title = parameter_name = "basis"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return Basis.choices
+
+
+class OrganizationFilter(ChosenFilter):
+    """By tenant."""
+
+    title = parameter_name = "organization"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(str(pk), slug) for pk, slug in Organization.objects.order_by("slug").values_list("pk", "slug")]
+
+
+class ProjectFilter(ChosenFilter):
+    """By project; on offer are those of the chosen organization."""
+
+    title = parameter_name = "project"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        projects = Project.objects.filter(asked_for(request, organization="organization", project="pk"))
+        return [(str(pk), slug) for pk, slug in projects.order_by("slug").values_list("pk", "slug")]
+
+    def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
+        """By its organization too, which the index starts with."""
+        organization = Project.objects.values_list("organization", flat=True).get(pk=value)
+        return super().narrow(generations.filter(organization=organization), value)
+
+
+class KeyFilter(ChosenFilter):
+    """By key; on offer are those of the chosen project."""
+
+    title = parameter_name = "key"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        keys = ApiKey.objects.filter(asked_for(request, project="project", key="pk")).order_by("name")
+        return [(str(key.pk), str(key)) for key in keys]
+
+
+def asked_for(request: HttpRequest, **columns: str) -> Q:
+    """The condition that one of the named parameters, as far as they are ids, stands in its column."""
+    condition = Q(pk__in=())
+    for parameter, column in columns.items():
+        try:
+            condition |= Q(**{column: UUID(request.GET[parameter])})
+        except (KeyError, ValueError):
+            continue
+    return condition
+
+
+class NameFilter(TextFilter):
+    """Generations by a whole name, typed."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Usage]) -> QuerySet[Usage]:
+        text = (self.value() or "").strip().replace("\0", "")
+        return queryset.filter(**{str(self.parameter_name): text}) if text else queryset
+
+
+class ModelFilter(NameFilter):
+    """By the model's public name."""
+
+    title = parameter_name = "model"
+
+
+class ProviderFilter(NameFilter):
+    """By the provider's slug."""
+
+    title = parameter_name = "provider"
