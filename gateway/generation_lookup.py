@@ -1,7 +1,7 @@
 """A settled generation as its organization may see it: what it used, what it cost and how it went. Pure.
 
-Providers are not named, nor what they cost: neither is the tenant's to see. Amounts are dollars and exact, rates dollars
-per million tokens, or each for requests and searches; durations are milliseconds, times UTC.
+Providers are not named, nor what they cost: neither is the tenant's to see. Amounts are dollars and exact, rates
+dollars per million tokens, or each for requests and searches; durations are milliseconds, times UTC.
 """
 
 from collections.abc import Mapping, Sequence

@@ -112,7 +112,7 @@ class UsageReport(ApiView):
     scope = Scope.MANAGEMENT
     endpoint = "management"
 
-    # The range of ids lets the index and the partitions work; their clock is the process's, the column's the database's.
+    # The range of ids lets the index and the partitions work; their clock is the process's, that of the column is not.
     QUERY = """
         select case when %s then to_char(created_at at time zone 'UTC', 'YYYY-MM-DD') end as day,
                case when %s then model end as model,

@@ -161,7 +161,12 @@ class Model(models.Model):
     slug = models.CharField(max_length=200, unique=True, validators=[model_slug_validator])
     name = models.CharField(max_length=200)
     aliases = ArrayField(models.CharField(max_length=200), default=list, blank=True)
-    input_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
+    input_modalities = ArrayField(
+        models.CharField(max_length=8, choices=Modality.choices),
+        default=text_only,
+        blank=True,
+        help_text="What it reads; other parts are refused. Empty: not known, and the provider decides.",
+    )
     output_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
     context_length = models.PositiveIntegerField(default=0)
     max_output = models.PositiveIntegerField(default=4096, help_text="Output tokens at most; the cap of a hold.")

@@ -251,6 +251,7 @@ def _size(model: Model, listing: Listing) -> None:
     """The price list has no output limits: what a model writes is bounded by what it can hold, so nothing is cut."""
     model.context_length = listing.context_length
     model.max_output = listing.context_length or UNKNOWN_MAX_OUTPUT
+    model.input_modalities = []  # nor does it say what a model reads
 
 
 def _tariff_slug(listing: Listing) -> str:

@@ -44,6 +44,7 @@ def make_model(
     provider: Provider, upstream_model: str = "sim-small", tariff: Tariff | None = None, **fields: Any
 ) -> Model:
     """A model that `provider` offers as `upstream_model`; by default at $1 / $2 cost and $2 / $4 charge a million."""
+    fields.setdefault("input_modalities", [])  # whatever a test sends
     model = Model.objects.create(slug=f"test/model-{secrets.token_hex(6)}", name="Model", **fields)
     add_offer(model, provider, upstream_model, tariff)
     return model
