@@ -2,7 +2,8 @@
 
 A price is what the tenant pays under the tariff version in force at the offer that is tried first. Prices are exact:
 JSON numbers with every digit, never through a float. An item without a price of its own is billed as what it is part
-of (cached input as input, reasoning as output), so it is left out, as is a price that is not known; 0 is free.
+of (cached input as input, reasoning as output), so it is left out, as is a price that is not known; 0 is free. An empty
+list of modalities or parameters says that they are not known.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +34,7 @@ PRICE_NAMES: Mapping[str, tuple[str, str]] = {
 }
 ENDPOINT_TYPES = ("openai",)  # The surfaces that serve a model.
 UNKNOWN_DATE = date(1970, 1, 1)
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,18 @@ def usable(models: Iterable[Model], allowed: frozenset[str], now: datetime) -> l
     """
     found = [_listed(model, now) for model in models if not allowed or model.slug in allowed]
     return sorted((entry for entry in found if entry), key=lambda entry: entry.model.slug)
+
+
+def next_change(models: Iterable[Model], now: datetime) -> datetime:
+    """When the next tariff version takes effect after `now` (aware); the end of time if none is coming."""
+    coming = (
+        version.effective_from
+        for model in models
+        for offer in model.offers
+        for version in offer.versions
+        if version.effective_from > now
+    )
+    return min(coming, default=NEVER)
 
 
 def number(amount: Decimal) -> msgspec.Raw:

@@ -1,16 +1,22 @@
 """The endpoints that list models, to OpenAI's, Anthropic's and Google's clients, each in the shape it knows."""
 
 import hashlib
+from collections.abc import Hashable
 from datetime import UTC, datetime
+from typing import ClassVar
 
 from django.http import HttpResponse
 from django.utils.http import parse_etags
 from rest_framework.request import Request
 
 from gateway import process, strict_json
+from gateway.dialects import Dialect
 from gateway.errors import NotFound
-from gateway.model_lists import ANTHROPIC, OPENAI, Listed, Shape, usable
+from gateway.model_lists import ANTHROPIC, NEVER, OPENAI, Listed, Shape, next_change, usable
 from gateway.rest import ApiView
+from routing.catalog import Catalog
+
+MOST_LISTS = 16  # kept; a list of two thousand models is 2 MB and 50 ms of the event loop
 
 
 class ModelView(ApiView):
@@ -22,9 +28,8 @@ class ModelView(ApiView):
     endpoint = "models"
     shape: Shape | None = None
 
-    def respond(self, content: object) -> HttpResponse:
-        """`content` as JSON, or 304."""
-        body = strict_json.dumps(content)
+    def respond(self, body: bytes) -> HttpResponse:
+        """A JSON body, or 304."""
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         # Another key on the same URL has another answer: it must not be used again without a question.
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
@@ -41,15 +46,40 @@ class ModelView(ApiView):
         return ANTHROPIC if "HTTP_ANTHROPIC_VERSION" in self.request.META else OPENAI
 
 
+class KeptLists:
+    """Lists as they were rendered, while the catalog is the same and no further tariff version has taken effect."""
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+        self._until = NEVER
+        self._bodies: dict[Hashable, bytes] = {}
+
+    def list(self, catalog: Catalog, shape: Shape, allowed: frozenset[str], dialect: Dialect) -> bytes:
+        """The list in `shape` of what a key with these `allowed` models may use now."""
+        now = datetime.now(UTC)
+        if catalog is not self._catalog or now >= self._until:
+            self._catalog, self._until = catalog, next_change(catalog.by_id.values(), now)
+            self._bodies.clear()
+        name = (shape, allowed, dialect.name)
+        if name not in self._bodies:
+            if len(self._bodies) >= MOST_LISTS:
+                self._bodies.clear()
+            content = shape.whole([shape.entry(one) for one in usable(catalog.by_id.values(), allowed, now)])
+            if shape.takes_extras:
+                content.update(dialect.models_envelope)
+            self._bodies[name] = strict_json.dumps(content)
+        return self._bodies[name]
+
+
 class Models(ModelView):
     """GET /v1/models, /anthropic/v1/models and /v1beta/models."""
 
+    kept: ClassVar = KeptLists()
+
     async def get(self, request: Request) -> HttpResponse:
         """The models this key may use, by slug."""
-        catalog, shape = process.current().snapshots.current.catalog, self.shape_wanted()
-        listed = usable(catalog.by_id.values(), self.caller.allowed_models, datetime.now(UTC))
-        content = shape.whole([shape.entry(entry) for entry in listed])
-        return self.respond(content | self.dialect.models_envelope if shape.takes_extras else content)
+        catalog = process.current().snapshots.current.catalog
+        return self.respond(self.kept.list(catalog, self.shape_wanted(), self.caller.allowed_models, self.dialect))
 
 
 class OneModel(ModelView):
@@ -57,7 +87,7 @@ class OneModel(ModelView):
 
     async def get(self, request: Request, name: str) -> HttpResponse:
         """One model. Raises `NotFound`, also for one that this key may not use."""
-        return self.respond(self.shape_wanted().entry(self._find(name)))
+        return self.respond(strict_json.dumps(self.shape_wanted().entry(self._find(name))))
 
     def _find(self, name: str) -> Listed:
         model = process.current().snapshots.current.catalog.by_name.get(name)

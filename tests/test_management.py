@@ -118,7 +118,7 @@ def test_what_a_running_request_holds_is_told_apart(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
     Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(5))
-    model = make_model(make_provider(simulated.base_url), "sim-small?tokens=2&hold=1")
+    model = make_model(make_provider(simulated.base_url), "sim-small?tokens=5&hold=2")
     synchronize(gateway)
     body = {
         "model": model.slug,

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from billing.models import Rate as RateRow
 from billing.pricing import Rate
 from gateway.model_lists import number, pricings
+from gateway.model_views import MOST_LISTS
 from tests.cast import Tenant, make_key
-from tests.product import Gateway, synchronize
+from tests.product import Gateway, synchronize, until
 from tests.shelf import LONG_AGO, add_offer, add_version, make_model, make_provider, make_tariff
 from tests.simulated.process import SimulatedProvider
 
@@ -99,11 +100,11 @@ def test_an_entry_says_what_a_model_is_and_can(gateway: Gateway, alice: Tenant, 
 
 @pytest.mark.row("B303", "B304")
 def test_what_is_not_known_is_null_and_never_invented(gateway: Gateway, alice: Tenant, stocked: Shelf) -> None:
-    model = stocked(context_length=0, max_output=0)
+    model = stocked(input_modalities=[], context_length=0, max_output=0)
     (entry,) = get(gateway, "/v1/models", narrow(alice, model.slug)).json()["data"]
     assert (entry["created"], entry["context_length"], entry["max_output"]) == (0, None, None)
     assert entry["capabilities"] == {"reasoning": False}
-    assert entry["supported_parameters"] == []
+    assert (entry["supported_parameters"], entry["input_modalities"]) == ([], [])
 
 
 @pytest.mark.row("B302", "B304")
@@ -188,6 +189,34 @@ def test_a_price_is_the_first_offers_under_the_version_in_force(
     assert entry["pricings"] == {"prompt": price(3)}
 
 
+@pytest.mark.row("B307")
+def test_a_coming_price_is_listed_from_its_moment_on(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    tariff = make_tariff(input="1")
+    model = make_model(make_provider(simulated.base_url), tariff=tariff)
+    moment = datetime.now(UTC) + timedelta(seconds=3)
+    add_version(tariff, moment, input="2")
+    synchronize(gateway)
+    secret = narrow(alice, model.slug)
+
+    def listed() -> Any:
+        (entry,) = get(gateway, "/v1/models", secret).json()["data"]
+        return entry["pricings"]["prompt"]
+
+    assert listed() == price(1)
+    until(lambda: listed() == price(2), 10, pause=0.1)
+    assert datetime.now(UTC) >= moment
+
+
+def test_more_lists_than_are_kept_are_all_right(gateway: Gateway, alice: Tenant, stocked: Shelf) -> None:
+    models = [stocked().slug for _ in range(MOST_LISTS + 2)]
+    secrets = [narrow(alice, slug) for slug in models]
+    for _ in range(2):
+        for slug, secret in zip(models, secrets, strict=True):
+            assert [entry["id"] for entry in get(gateway, "/v1/models", secret).json()["data"]] == [slug]
+
+
 @given(st.decimals(min_value=0, max_value=10**12, places=6))
 def test_a_number_is_the_decimal_itself(amount: Decimal) -> None:
     text = bytes(number(amount)).decode()
@@ -240,7 +269,7 @@ def test_a_list_needs_a_key_that_may_ask_for_it(gateway: Gateway, alice: Tenant,
 def test_anthropics_clients_get_its_shape(
     gateway: Gateway, alice: Tenant, stocked: Shelf, path: str, headers: dict[str, str]
 ) -> None:
-    dated, undated = stocked(published_on=date(2026, 1, 31), context_length=1000), stocked()
+    dated, undated = stocked(published_on=date(2026, 1, 31), context_length=1000, input_modalities=["text"]), stocked()
     body = get(gateway, path, narrow(alice, dated.slug, undated.slug), **headers).json()
     first, last = sorted((dated.slug, undated.slug))
     assert body.keys() == {"data", "has_more", "first_id", "last_id"}
@@ -275,7 +304,9 @@ def test_an_empty_list_has_no_ends(gateway: Gateway, alice: Tenant) -> None:
 @pytest.mark.row("B311")
 @pytest.mark.parametrize("path", GOOGLE_LISTS)
 def test_googles_clients_get_its_shape(gateway: Gateway, alice: Tenant, stocked: Shelf, path: str) -> None:
-    model = stocked(context_length=1000, capabilities=["reasoning"], supported_parameters=["seed"])
+    model = stocked(
+        input_modalities=["text"], context_length=1000, capabilities=["reasoning"], supported_parameters=["seed"]
+    )
     answer = gateway.client.get(path, headers={"x-goog-api-key": narrow(alice, model.slug)})
     assert answer.json() == {
         "models": [

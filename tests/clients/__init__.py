@@ -1,0 +1,8 @@
+"""Clients that nobody here wrote, each driven by a small program that does what a user of that client does.
+
+`PROGRAM CASE MODEL TOOL_URL`, with OPENAI_BASE_URL and OPENAI_API_KEY in its environment, prints one JSON object:
+`text` (what the model said), `usage` ([prompt tokens, completion tokens] as the client tells them, summed over the
+steps of a loop), for the streamed cases `pieces` (the texts as they came), and for `schema` `object` (the parsed
+answer). The cases: chat, stream, loop, streamed_loop and schema. The tool of the two loops is called `weather` and
+takes a `city`; running it is a POST to TOOL_URL, and its answer is "sunny in " and the city.
+"""
