@@ -31,7 +31,9 @@ def simulated() -> Iterator[SimulatedProvider]:
 
 
 @pytest.fixture(scope="session")
-def gateway(database: None, simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def gateway(
+    database: None, simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
     """A gateway process, one for all tests that do not hurt it; it may dial the simulated provider alone."""
     with running(tmp_path_factory.mktemp("gateway"), EGRESS_ALLOW=simulated.url) as (process,):
         yield process

@@ -50,10 +50,12 @@ def make_model(
 
 
 def add_offer(
-    model: Model, provider: Provider, upstream_model: str = "sim-small", tariff: Tariff | None = None, **fields: Any
+    model: Model,
+    provider: Provider,
+    upstream_model: str = "sim-small",
+    tariff: Tariff | None = None,
+    **fields: Any,
 ) -> Offer:
     """A further offer of `model`."""
     tariff = tariff or make_tariff(input=("1", "2"), output=("2", "4"))
-    return Offer.objects.create(
-        model=model, provider=provider, upstream_model=upstream_model, tariff=tariff, **fields
-    )
+    return Offer.objects.create(model=model, provider=provider, upstream_model=upstream_model, tariff=tariff, **fields)

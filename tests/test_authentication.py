@@ -175,9 +175,7 @@ def test_keys_alike_in_their_first_forty_characters_are_two(gateway: Gateway, al
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_keys_restrictions_hold_under_every_header(
-    gateway: Gateway, alice: Tenant, model: str, name: str
-) -> None:
+def test_a_keys_restrictions_hold_under_every_header(gateway: Gateway, alice: Tenant, model: str, name: str) -> None:
     _, no_scope = make_key(alice.project, scopes=["management"])
     _, other_endpoint = make_key(alice.project, allowed_endpoints=["models"])
     _, other_model = make_key(alice.project, allowed_models=["some/other"])
