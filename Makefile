@@ -8,7 +8,7 @@ BIN := .venv/bin
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench lock environment
+.PHONY: help run test cuts fuzz check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ run: environment ## Run everything here, with a demo, until Ctrl-C
 
 test: environment ## Run all tests, against a real PostgreSQL and Valkey
 	$(BIN)/python -m pytest $(ARGS)
+
+cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
+	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/test_client_faults.py $(ARGS)
+
+fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000)
+	FUZZED_BODIES=100000 $(BIN)/python -m pytest tests/test_request_bodies.py $(ARGS)
 
 check: environment ## Check format, lint, types, layers, migrations and deployment settings
 	$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ a revoked key makes no paid call after its revocation has committed.
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,10 +16,11 @@ from uuid import UUID
 import msgspec
 import psycopg
 
-from billing.batches import STATEMENT_SECONDS, Connections, DatabaseAway, GroupCommit
+from billing.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
 from billing.leases import Lease
 
-PATIENCE = 0.25  # seconds a request waits for its hold
+PATIENCE = 0.2  # seconds a request waits for its hold
+GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
 AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are refused without asking it
 
 
@@ -62,6 +64,7 @@ class HoldItem(msgspec.Struct):
     tokens: int
     copies: int
     facts: dict[str, Any]
+    patience: int = int(PATIENCE * 1000)  # what is left of it when it is sent
 
 
 class AttemptItem(msgspec.Struct):
@@ -80,75 +83,103 @@ class Admission:
 
     def __init__(self, connections: Connections, lease: Lease) -> None:
         self._connections = connections
-        self._lease = lease
-        # Holds that may exist though nobody waits for them any more, and when to give them back.
-        self._unclaimed: dict[UUID, float] = {}
-        self._holds: GroupCommit[HoldItem, Held | Refused] = GroupCommit(self._admit)
+        self.lease = lease
+        # What this process answers for: from before a hold is asked for until its end is in the tables.
+        self._ours: dict[UUID, float] = {}  # until when its request waits for the hold
+        self._holds: GroupCommit[HoldItem, Held | Refused | DatabaseAway] = GroupCommit(self._admit)
         self._attempts: GroupCommit[AttemptItem, bool] = GroupCommit(self._again)
+        self._returns: GroupCommit[UUID, None] = GroupCommit(self._give_back)
         self._away_until = 0.0
 
     async def hold(self, item: HoldItem) -> Held:
         """Holds room for a request. Raises `Refused`, or `DatabaseAway` when no answer came in time."""
         if time.monotonic() < self._away_until:
             raise DatabaseAway("the database was away a moment ago")
+        self._ours[item.id] = time.monotonic() + PATIENCE
         future = self._holds.put(item)
         try:
-            async with asyncio.timeout(PATIENCE):
-                verdict = await asyncio.shield(future)
-        except TimeoutError as error:
-            self._leave(item.id, future)
-            raise DatabaseAway("no hold in time") from error
-        except DatabaseAway:
-            self._away_until = time.monotonic() + AWAY_SECONDS
-            self._leave(item.id, future)
-            raise
+            await asyncio.wait({future}, timeout=PATIENCE)
+            if not future.done():
+                await asyncio.wait({future}, timeout=GRACE)
         except asyncio.CancelledError:
             self._leave(item.id, future)
             raise
-        if isinstance(verdict, Refused):
-            raise verdict
-        return verdict
+        if not future.done():
+            self._leave(item.id, future)
+            raise DatabaseAway("no hold in time")
+        try:
+            verdict = future.result()
+        except BaseException as error:
+            if isinstance(error, DatabaseAway):
+                self._away_until = time.monotonic() + AWAY_SECONDS
+            self._leave(item.id, future)
+            raise
+        if isinstance(verdict, Held):
+            return verdict
+        del self._ours[item.id]
+        raise verdict
+
+    def _leave(self, id: UUID, future: "asyncio.Future[Held | Refused | DatabaseAway]") -> None:
+        """Nobody waits for this hold any more.
+
+        Not sent yet, it never will be. In flight it may still be granted: then it is given back when its answer comes
+        or, without one, when `give_back` finds it.
+        """
+        del self._ours[id]
+        if future.done() and not future.exception() and isinstance(future.result(), Held):
+            self._returns.put(id)
+        future.cancel()
 
     async def attempt_again(self, item: AttemptItem) -> bool:
         """Writes a further attempt before its dial; False when the key has been revoked. Raises `DatabaseAway`."""
         async with asyncio.timeout(PATIENCE * 4):
             return await asyncio.shield(self._attempts.put(item))
 
-    async def give_back(self) -> None:
-        """Gives back the holds that were granted after their request had stopped waiting. Raises `DatabaseAway`.
+    def forget(self, ids: Iterable[UUID]) -> None:
+        """The ends of these generations are in the tables."""
+        for id in ids:
+            self._ours.pop(id, None)
 
-        Should the process die first, its lease does it.
+    async def give_back(self) -> int:
+        """Gives back the holds of this process's lease that nobody here answers for. Raises `DatabaseAway`.
+
+        They were granted by a server whose answer was lost, or which was frozen and did it long after. Should the
+        process die first, its lease does it. Returns how many.
         """
+        rows = await self._connections.call("select id from billing_hold where lease = %s", [self.lease.id])
+        # Compared only now: whatever was granted while the query ran is among ours already.
+        strays = [id for (id,) in rows if id not in self._ours]
+        if strays:
+            await self._give_back(strays)
+        return len(strays)
+
+    async def _give_back(self, ids: list[UUID]) -> list[None]:
+        await self._connections.call("select billing_give_back(%s)", [ids])
+        return [None] * len(ids)
+
+    async def _admit(self, batch: list[HoldItem]) -> list[Held | Refused | DatabaseAway]:
         now = time.monotonic()
-        due = [id for id, moment in self._unclaimed.items() if moment <= now]
-        if due:
-            await self._connections.call("select billing_give_back(%s)", [due])
-            for id in due:
-                del self._unclaimed[id]
-
-    def _leave(self, id: UUID, future: "asyncio.Future[Held | Refused]") -> None:
-        """Nobody waits for this hold any more.
-
-        Cancelled before it is sent, it is never sent. In flight, it may yet be granted, until the server's statement
-        timeout has passed; only then giving it back is sure to find it.
-        """
-        future.cancel()
-        self._unclaimed[id] = time.monotonic() + STATEMENT_SECONDS * 2 + 1
-
-    async def _admit(self, batch: list[HoldItem]) -> list[Held | Refused]:
+        for item in batch:
+            item.patience = int((self._ours.get(item.id, now) - now) * 1000)
         items = msgspec.json.encode(batch).decode()
         for last in (False, True):
             try:
-                rows = await self._connections.call("select * from billing_admit(%s, %s::jsonb)", [self._lease.id, items])
+                rows = await self._connections.call(
+                    "select * from billing_admit(%s, %s::jsonb)", [self.lease.id, items]
+                )
                 break
             except psycopg.Error as error:
-                if error.sqlstate != "ML001" or last:
+                if error.sqlstate != STALE_LEASE or last:
                     raise
-                await self._lease.renew()  # we were paused past our lease
-        verdicts: dict[UUID, Held | Refused] = {}
+                await self.lease.renew()  # we were paused past our lease
+        verdicts: dict[UUID, Held | Refused | DatabaseAway] = {}
         for id, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
             if verdict == "admitted":
                 verdicts[id] = Held(cap, money, counters, hard, admitted_at)
+                if id not in self._ours:
+                    self._returns.put(id)  # its request has left
+            elif verdict == "late":
+                verdicts[id] = DatabaseAway("other requests held the counters for too long")
             else:
                 verdicts[id] = Refused(verdict, subject, limit, retry_after)
         return [verdicts[item.id] for item in batch]

@@ -1,6 +1,7 @@
 """Everything a gateway process keeps to hold and settle: connections, a lease, a spool, and their upkeep."""
 
 import asyncio
+import itertools
 import logging
 from pathlib import Path
 
@@ -22,7 +23,7 @@ class Backbone:
         self.lease = Lease(self.connections, new_id())
         self.spool = Spool(spool_dir, self.lease.id)
         self.admission = Admission(self.connections, self.lease)
-        self.settler = Settler(self.connections, self.spool)
+        self.settler = Settler(self.connections, self.spool, self.admission.forget)
         self._upkeep: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -35,12 +36,15 @@ class Backbone:
         self._upkeep = [loop.create_task(self.lease.keep()), loop.create_task(self._tidy())]
 
     async def _tidy(self) -> None:
-        """Sends what was spooled and gives back what nobody claimed, every second."""
-        while True:
+        """Sends what was spooled every second, and every fifth gives back what nobody claimed."""
+        for second in itertools.count(1):
             await asyncio.sleep(1)
             try:
+                await self.spool.look()
+                self.settler.try_again()
                 await self.settler.drain_spool()
-                await self.admission.give_back()
+                if second % 5 == 0:
+                    await self.admission.give_back()
             except DatabaseAway:
                 continue
             except Exception:  # the upkeep must outlive whatever one round of it meets
@@ -52,6 +56,8 @@ class Backbone:
         for task in self._upkeep:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
+        self.settler.try_again()
+        await self.settler.finish()
         try:
             await self.settler.drain_spool()
         except DatabaseAway as error:

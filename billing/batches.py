@@ -15,8 +15,13 @@ import psycopg
 logger = logging.getLogger(__name__)
 
 MOST = 256  # items a batch
-IN_FLIGHT = 2  # batches at once
+IN_FLIGHT = 1  # batches at once: a second one would mostly wait for the same counters, and both would be smaller
 STATEMENT_SECONDS = 2.0
+# PostgreSQL would plan the functions' statements anew for every batch, which costs more than running them.
+SESSION = (
+    f"set statement_timeout = {int(STATEMENT_SECONDS * 1000)}; set plan_cache_mode = force_generic_plan; set jit = off"
+)
+STALE_LEASE = "ML001"  # raised by `billing_admit`
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,6 +29,10 @@ Result = TypeVar("Result")
 
 class DatabaseAway(Exception):
     """The database could not be reached, or did not answer; what was sent may or may not have been done."""
+
+
+class ConnectionLost(DatabaseAway):
+    """The server hung up, or had done so before."""
 
 
 class Connections:
@@ -37,12 +46,12 @@ class Connections:
         """Runs one statement as a transaction of its own and returns its rows.
 
         Sent again once when an idle connection turns out dead; the callers' statements are idempotent. Raises
-        `DatabaseAway`, or psycopg's error when the statement itself is at fault.
+        `DatabaseAway`, or psycopg's error when what was sent is at fault.
         """
         reused = bool(self._idle)
         try:
             return await self._call(query, params)
-        except DatabaseAway:
+        except ConnectionLost:
             if not reused:
                 raise
             await self.close()  # whatever ended one of them has likely ended all
@@ -56,20 +65,22 @@ class Connections:
                 connection = self._idle.pop() if self._idle else await self._open()
                 cursor = await connection.execute(query, params, prepare=True)
                 rows = await cursor.fetchall()
-        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
+        except BaseException as error:
             if connection is not None:
-                await connection.close()
-            raise DatabaseAway(str(error)) from error
-        except BaseException:
-            if connection is not None:
-                await connection.close()  # cancelled in the middle: its next answer would be another's
+                await connection.close()  # also when cancelled in the middle: its next answer would be another's
+            if isinstance(error, (psycopg.Error, TimeoutError, OSError)) and not _own_fault(error):
+                raise (ConnectionLost if _hung_up(error) else DatabaseAway)(str(error)) from error
             raise
         self._idle.append(connection)
         return rows
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=2)
-        await connection.execute(f"set statement_timeout = {int(STATEMENT_SECONDS * 1000)}")
+        try:
+            await connection.execute(SESSION)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def close(self) -> None:
@@ -77,6 +88,19 @@ class Connections:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
+
+
+def _own_fault(error: Exception) -> bool:
+    """Whether what was sent is at fault; a server in recovery or a full disk, for instance, is not."""
+    return (
+        isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
+        or getattr(error, "sqlstate", None) == STALE_LEASE
+    )
+
+
+def _hung_up(error: Exception) -> bool:
+    """Whether the connection ended: psycopg says that without a SQLSTATE, a server that stops with 57P01 or a kin."""
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P")[:3] == "57P"
 
 
 class GroupCommit(Generic[Item, Result]):
@@ -106,13 +130,6 @@ class GroupCommit(Generic[Item, Result]):
             loop.call_soon(self._start)
         return future
 
-    async def drain(self) -> None:
-        """Returns when everything put so far has been sent."""
-        while self._tasks or self._waiting:
-            if not self._tasks:
-                self._start()
-            await asyncio.wait(set(self._tasks))
-
     def _start(self) -> None:
         self._woken = False
         if self._waiting and len(self._tasks) < IN_FLIGHT:
@@ -122,7 +139,7 @@ class GroupCommit(Generic[Item, Result]):
 
     async def _flush(self) -> None:
         while self._waiting:
-            batch = []
+            batch: list[tuple[Item, asyncio.Future[Result]]] = []
             while self._waiting and len(batch) < MOST:
                 entry = self._waiting.popleft()
                 if not entry[1].cancelled():

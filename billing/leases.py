@@ -13,6 +13,10 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 5
 DEAD_AFTER = timedelta(seconds=20)
+# Between two heartbeats of one life. A database that is back after such a gap may show the lease of a process that has
+# lived all along as older by another heartbeat and the pause before its next try: still not dead.
+LONGEST_GAP = timedelta(seconds=8)
+EVERYBODY = UUID(int=0)  # a lease that every process renews: while it lives without a gap, the database was there
 RESOLVED_AT_ONCE = 500
 
 
@@ -25,13 +29,22 @@ class Lease:
 
     async def renew(self) -> None:
         """Says that the process lives. Raises `DatabaseAway`."""
+        host, pid = socket.gethostname(), os.getpid()
         await self._connections.call(
-            "select billing_heartbeat(%s, %s, %s)", [self.id, socket.gethostname(), os.getpid()]
+            "select billing_heartbeat(%s, %s, %s, %s), billing_heartbeat(%s, %s, %s, %s)",
+            [self.id, host, pid, LONGEST_GAP, EVERYBODY, host, pid, LONGEST_GAP],
         )
 
     async def resolve_dead(self) -> int:
-        """Ends the holds of dead processes; safe from several processes at once. Returns how many."""
-        return await resolve_dead(self._connections)
+        """Ends holds of dead processes, up to `RESOLVED_AT_ONCE`; safe from several processes at once.
+
+        Does nothing while the database has not been back for long: see `billing_resolve`. Returns how many it ended.
+        Raises `DatabaseAway`.
+        """
+        ((count,),) = await self._connections.call(
+            "select billing_resolve(%s, %s, %s)", [EVERYBODY, DEAD_AFTER, RESOLVED_AT_ONCE]
+        )
+        return int(count)
 
     async def keep(self) -> None:
         """Renews the lease and ends dead processes' holds, until cancelled."""
@@ -42,10 +55,6 @@ class Lease:
                     pass
             except DatabaseAway as error:
                 logger.warning("the lease was not renewed: %s", error)
+            except Exception:  # a process that stops saying that it lives loses its holds
+                logger.exception("the lease was not renewed")
             await asyncio.sleep(HEARTBEAT_SECONDS)
-
-
-async def resolve_dead(connections: Connections) -> int:
-    """Ends up to `RESOLVED_AT_ONCE` holds of processes silent for `DEAD_AFTER`. Returns how many."""
-    ((count,),) = await connections.call("select billing_resolve(%s, %s)", [DEAD_AFTER, RESOLVED_AT_ONCE])
-    return int(count)

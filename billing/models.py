@@ -56,12 +56,15 @@ class Item(models.TextChoices):
 
 
 class Rate(models.Model):
-    """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`)."""
+    """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`).
+
+    Below a million dollars, so that no product with a count needs more digits than `Decimal` and `numeric(24,12)` have.
+    """
 
     version = models.ForeignKey(TariffVersion, on_delete=models.CASCADE, related_name="rates")
     item = models.CharField(max_length=16, choices=Item.choices)
-    cost = models.DecimalField(max_digits=18, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
-    charge = models.DecimalField(max_digits=18, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
+    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
+    charge = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
 
     class Meta:
         constraints = [
@@ -195,7 +198,7 @@ class Lease(models.Model):
     id = models.UUIDField(primary_key=True)
     host = models.CharField(max_length=255)
     pid = models.IntegerField()
-    started_at = models.DateTimeField()
+    started_at = models.DateTimeField()  # of this life: a longer silence begins a new one
     heartbeat_at = models.DateTimeField()
 
     def __str__(self) -> str:
@@ -330,8 +333,9 @@ class Attempt(models.Model):
 class LedgerEntry(models.Model):
     """One posting: `amount` (>= 0) moves from the account `debit` to the account `credit`. Append-only.
 
-    A row debits and credits the same amount, so every transaction sums to zero by construction. A generation has exactly
-    one closing transaction that is not reversed: `settle`, or `void` when nothing is charged. A correction is a new row.
+    A row debits and credits the same amount, so every transaction sums to zero by construction. A generation has
+    exactly one closing transaction that is not reversed: `settle`, or `void` when nothing is charged. A correction is a
+    new row.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -358,4 +362,3 @@ class LedgerEntry(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only settlements write the ledger."""
         raise TypeError("the ledger is written by settlements alone")
-

@@ -79,15 +79,17 @@ def lines(tokens: Tokens, rates: Rates) -> tuple[Line, ...]:
         quantities["request"] = 1
     quantities["web_search"] = tokens.web_searches
     unknown = Rate(None, None)
-    return tuple(
-        Line(item, quantity, rates.get(item, unknown)) for item, quantity in quantities.items() if quantity
-    )
+    return tuple(Line(item, quantity, rates.get(item, unknown)) for item, quantity in quantities.items() if quantity)
 
 
 def price(tokens: Tokens, rates: Rates) -> Priced:
     """What `tokens` cost and are charged under `rates`. Amounts are >= 0 and exact; one unknown line makes None."""
     bill = lines(tokens, rates)
-    return Priced(_sum(line.amount(line.rate.cost) for line in bill), _sum(line.amount(line.rate.charge) for line in bill), bill)
+    return Priced(
+        _sum(line.amount(line.rate.cost) for line in bill),
+        _sum(line.amount(line.rate.charge) for line in bill),
+        bill,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ fsynced line in the spool; both paths are idempotent by the generation's id.
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -85,80 +86,121 @@ class Settlement(msgspec.Struct):
     arithmetic: list[dict[str, Any]] = []
 
 
-class Settler:
-    """The process's way to settlements."""
+def encode(settlement: Settlement) -> Line:
+    """A settlement as `billing_settle` takes it. What a provider wrote may hold what PostgreSQL's JSON cannot."""
+    try:
+        line = msgspec.json.encode(settlement)
+        if rb"\u0000" not in line:
+            return line
+    except UnicodeEncodeError:  # half of a surrogate pair
+        pass
+    return msgspec.json.encode(_storable(msgspec.to_builtins(settlement, builtin_types=(datetime, Decimal))))
 
-    def __init__(self, connections: Connections, spool: Spool) -> None:
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_storable(name): _storable(inner) for name, inner in value.items()}
+    return [_storable(inner) for inner in value] if isinstance(value, list) else value
+
+
+class Settler:
+    """The process's way to settlements. `settled` is told whose ends are in the tables."""
+
+    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[Iterable[UUID]], None]) -> None:
         self._connections = connections
         self._spool = spool
+        self._settled = settled
         self._commits: GroupCommit[Line, None] = GroupCommit(self._commit)
         self._open: set[asyncio.Future[None]] = set()
+        self._homeless: list[Line] = []  # neither the database nor the disk has taken them yet
 
     def settle(self, settlement: Settlement) -> "asyncio.Future[None]":
-        """Queues a settlement; the future is done once it is durable. Fails with `SpoolFull` when nothing took it."""
+        """Queues a settlement; the future is done once it is durable.
+
+        Fails with `SpoolFull` when neither the database nor the disk took it; then it is tried again, but nobody may
+        rely on it.
+        """
+        return self._place(encode(settlement))
+
+    def _place(self, line: Line) -> "asyncio.Future[None]":
         loop = asyncio.get_running_loop()
-        line = msgspec.json.encode(settlement)
         durable: asyncio.Future[None] = loop.create_future()
         self._open.add(durable)
         durable.add_done_callback(self._open.discard)
-        commit = self._commits.put(line)
-        timer = loop.call_later(PATIENCE, self._stand_in, line, durable)
+        ways = 1  # still open: the commit's, and the spool's once that stands in
+        stood_in = False
+
+        def stand_in() -> None:
+            nonlocal ways, stood_in
+            if not stood_in:
+                stood_in = True
+                ways += 1
+                self._spool.put(line).add_done_callback(ended)
 
         def committed(future: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            if future.exception() is not None:
+                stand_in()
+            ended(future)
+
+        def ended(future: "asyncio.Future[None]") -> None:
+            nonlocal ways
+            ways -= 1
             error = future.exception()
-            if error is None:
-                timer.cancel()
-                if not durable.done():
-                    durable.set_result(None)
-            elif not durable.done():
-                timer.cancel()
-                self._stand_in(line, durable)
-
-        commit.add_done_callback(committed)
-        return durable
-
-    def _stand_in(self, line: Line, durable: "asyncio.Future[None]") -> None:
-        """The spool acknowledges in the database's place."""
-        if durable.done():
-            return
-
-        def spooled(future: "asyncio.Future[None]") -> None:
             if durable.done():
                 return
-            error = future.exception()
             if error is None:
                 durable.set_result(None)
-            else:
+            elif not ways:
+                self._homeless.append(line)
                 durable.set_exception(error)
                 durable.exception()
 
-        self._spool.put(line).add_done_callback(spooled)
+        timer = loop.call_later(PATIENCE, stand_in)
+        self._commits.put(line).add_done_callback(committed)
+        return durable
 
     async def _commit(self, lines: list[Line]) -> list[None]:
         items = b"[" + b",".join(lines) + b"]"
-        await self._connections.call("select count(*) from billing_settle(%s::jsonb)", [items.decode()])
+        rows = await self._connections.call("select id from billing_settle(%s::jsonb)", [items.decode()])
+        self._settled([id for (id,) in rows])
         return [None] * len(lines)
 
+    def try_again(self) -> None:
+        """Places what neither the database nor the disk has taken."""
+        homeless, self._homeless = self._homeless, []
+        for line in homeless:
+            self._place(line)
+
     async def drain_spool(self) -> int:
-        """Sends what the spools hold, this process's and dead ones'. Raises `DatabaseAway`. Returns how many.
+        """Sends what the spools hold, this process's and dead ones'. Raises `DatabaseAway`. Returns how many."""
+        return await self._spool.drain(self._send)
 
-        A line the database refuses for itself is moved to `refused.jsonl` beside the spools, for an operator.
+    async def _send(self, lines: list[Line]) -> None:
+        results = await asyncio.gather(*map(self._commits.put, lines), return_exceptions=True)
+        refused = []
+        for line, result in zip(lines, results, strict=True):
+            if isinstance(result, DatabaseAway):
+                raise result
+            if isinstance(result, BaseException):
+                logger.critical("a spooled settlement was refused: %s", result)
+                refused.append(line)
+        if refused:
+            await self._give_up(refused)
+
+    async def _give_up(self, lines: list[Line]) -> None:
+        """The tables will never take these: they go to `refused.jsonl` beside the spools, for an operator, and their
+        holds end.
         """
-
-        async def send(lines: list[Line]) -> None:
-            results = await asyncio.gather(*map(self._commits.put, lines), return_exceptions=True)
-            for line, result in zip(lines, results, strict=True):
-                if isinstance(result, DatabaseAway):
-                    raise result
-                if isinstance(result, BaseException):
-                    logger.critical("a spooled settlement was refused: %s", result)
-                    with (self._spool.directory / "refused.jsonl").open("ab") as file:
-                        file.write(line + b"\n")
-
-        return await self._spool.drain(send)
+        with (self._spool.directory / "refused.jsonl").open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        ids = [UUID(msgspec.json.decode(line)["id"]) for line in lines]
+        await self._connections.call("select billing_give_up(%s)", [ids])
+        self._settled(ids)
 
     async def finish(self) -> None:
-        """Returns when everything settled so far is durable, in the database or in the spool."""
+        """Returns when everything settled so far is durable, in the database or in the spool, or has failed to be."""
         while self._open:
             await asyncio.wait(set(self._open))
-

@@ -1,8 +1,8 @@
 """Durable settlements while the database is away: fsynced lines in a local file, sent later, safely more than once.
 
-Each process owns one file, locked while it lives (`flock` ends with the process, whatever ended it). A successor, or any
-other process on the machine, drains the files whose owner is gone. A line counts once it is fsynced: a torn last line
-was never acknowledged and its answer never released, so it is dropped.
+Each process owns one file, locked while it lives (`flock` ends with the process, whatever ended it). A successor, or
+any other process on the machine, drains the files whose owner is gone. A line counts once it is fsynced: a torn last
+line was never acknowledged and its answer never released, so it is dropped.
 """
 
 import asyncio
@@ -18,6 +18,11 @@ from uuid import UUID
 logger = logging.getLogger(__name__)
 
 Line = bytes  # one settlement as JSON, no newline inside
+Send = Callable[[list[Line]], Awaitable[None]]
+
+AT_ONCE = 256  # lines a `send`
+ROOM = 16 << 20  # free bytes below which the disk counts as full: some thousand open requests' lines
+PROBE = b"\n" * 65_536  # blank lines mean nothing, should they stay
 
 
 class SpoolFull(Exception):
@@ -33,8 +38,14 @@ class Spool:
         self.path = directory / f"{lease}.spool"
         self.full = False
         self.lines = 0  # waiting in the file
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        # Locked before it has its name: others remove a file of that name that nobody locks.
+        nameless = directory / f"{lease}.new"
+        self._file = os.open(nameless, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        nameless.rename(self.path)
+        _sync(directory)
+        self._sent = 0  # bytes at the file's head that need not be sent again
+        # Everything that touches the file runs in this one thread, so no reader sees half a batch.
         self._thread = ThreadPoolExecutor(1, "spool")
         self._waiting: list[tuple[Line, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -56,14 +67,12 @@ class Spool:
                 try:
                     await loop.run_in_executor(self._thread, self._append, data)
                 except OSError as error:
-                    self.full = True
-                    logger.critical("the spool took no more: %s", error)
+                    self._found_full(error)
                     for _, future in batch:
                         if not future.done():
                             future.set_exception(SpoolFull(str(error)))
                             future.exception()
                 else:
-                    self.full = False
                     self.lines += len(batch)
                     for _, future in batch:
                         if not future.done():
@@ -82,57 +91,78 @@ class Spool:
             os.ftruncate(self._file, size)  # half a batch must not be taken for acknowledged lines
             raise
 
-    async def drain(self, send: Callable[[list[Line]], Awaitable[None]], most: int = 256) -> int:
+    async def look(self) -> None:
+        """Finds out whether the disk takes lines, before a settlement needs it and after it did not."""
+        free = os.statvfs(self.directory)
+        if free.f_bavail * free.f_frsize < ROOM:
+            self._found_full(OSError(errno.ENOSPC, "less than 16 MiB are free"))
+        elif self.full:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._probe)
+            except OSError as error:
+                self._found_full(error)
+            else:
+                self.full = False
+                logger.warning("the spool takes settlements again")
+
+    def _probe(self) -> None:
+        size = os.fstat(self._file).st_size
+        try:
+            self._append(PROBE)
+        finally:
+            os.ftruncate(self._file, size)
+
+    def _found_full(self, error: OSError) -> None:
+        if not self.full:
+            logger.critical("the spool takes no more, so no paid request is taken: %s", error)
+        self.full = True
+
+    async def drain(self, send: Send) -> int:
         """Sends every line of this file and of dead processes' files; empties what was sent. Returns how many.
 
-        `send` raises to leave the rest for later. Lines written meanwhile stay.
+        `send` raises to leave the rest for later. Lines written meanwhile stay. A line may be sent more than once.
         """
-        count = 0
-        if self.lines or self._size():
-            count += await self._drain_own(send, most)
+        count = await self._drain_own(send)
         for path in sorted(self.directory.glob("*.spool")):
             if path != self.path:
-                count += await self._drain_orphan(path, send, most)
+                count += await self._drain_orphan(path, send)
         return count
 
-    async def _drain_own(self, send: Callable[[list[Line]], Awaitable[None]], most: int) -> int:
-        lines = complete_lines(self.path.read_bytes())
-        for start in range(0, len(lines), most):
-            await send(lines[start : start + most])
-        while self._writing is not None:
-            await asyncio.wait({self._writing})
-        # The loop has not run since the check above, so nothing was appended behind what we are about to cut,
-        # unless more lines than we sent are there: then the file stays and they are sent again, harmlessly.
-        if len(complete_lines(self.path.read_bytes())) == len(lines):
-            os.ftruncate(self._file, 0)
-            self.lines = 0
+    async def _drain_own(self, send: Send) -> int:
+        loop = asyncio.get_running_loop()
+        data = await loop.run_in_executor(self._thread, _contents, self._file, self._sent)
+        if not data:
+            return 0
+        lines = complete_lines(data)
+        await _send_all(lines, send)
+        self._sent += len(data)
+        self.lines -= len(lines)
+        await loop.run_in_executor(self._thread, self._cut)
         return len(lines)
 
-    async def _drain_orphan(self, path: Path, send: Callable[[list[Line]], Awaitable[None]], most: int) -> int:
-        try:
-            file = os.open(path, os.O_RDWR)
-        except FileNotFoundError:
+    def _cut(self) -> None:
+        """Empties the file, unless lines were written behind those that were sent."""
+        if os.fstat(self._file).st_size == self._sent:
+            os.ftruncate(self._file, 0)
+            self._sent = 0
+
+    async def _drain_orphan(self, path: Path, send: Send) -> int:
+        loop = asyncio.get_running_loop()
+        file = await loop.run_in_executor(self._thread, _adopt, path)
+        if file is None:
             return 0
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return 0  # its owner lives, or another process drains it
-            lines = complete_lines(path.read_bytes())
-            for start in range(0, len(lines), most):
-                await send(lines[start : start + most])
-            path.unlink(missing_ok=True)
+            lines = complete_lines(await loop.run_in_executor(self._thread, _contents, file, 0))
+            await _send_all(lines, send)
+            await loop.run_in_executor(self._thread, path.unlink, True)  # missing is fine
             return len(lines)
         finally:
             os.close(file)
 
-    def _size(self) -> int:
-        return os.fstat(self._file).st_size
-
     def close(self) -> None:
         """Releases the file; an empty one is removed."""
         self._thread.shutdown()
-        if self._size() == 0:
+        if os.fstat(self._file).st_size == 0:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
 
@@ -140,3 +170,38 @@ class Spool:
 def complete_lines(data: bytes) -> list[Line]:
     """The lines that end in a newline; a torn last one was never acknowledged."""
     return [line for line in data.split(b"\n")[:-1] if line]
+
+
+async def _send_all(lines: list[Line], send: Send) -> None:
+    for start in range(0, len(lines), AT_ONCE):
+        await send(lines[start : start + AT_ONCE])
+
+
+def _contents(file: int, start: int) -> bytes:
+    return os.pread(file, os.fstat(file).st_size - start, start)
+
+
+def _adopt(path: Path) -> int | None:
+    """The file at `path`, open and locked; None while its owner lives or another process drains it."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    if os.fstat(file).st_nlink == 0:  # drained and removed since we opened it
+        os.close(file)
+        return None
+    return file
+
+
+def _sync(directory: Path) -> None:
+    """Makes a new name in `directory` outlive a power cut."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

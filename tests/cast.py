@@ -26,7 +26,10 @@ def make_key(project: Project, **fields: object) -> tuple[ApiKey, str]:
     secret = new_secret()
     fields.setdefault("name", "key")
     key = ApiKey(
-        project=project, digest=digest(secret, settings.KEY_PEPPERS[0]), prefix=display_prefix(secret), **fields
+        project=project,
+        digest=digest(secret, settings.KEY_PEPPERS[0]),
+        prefix=display_prefix(secret),
+        **fields,
     )
     key.full_clean()
     key.save()
@@ -38,7 +41,7 @@ def make_tenant(name: str, role: Role = Role.OWNER) -> Tenant:
     slug = f"{name}-{secrets.token_hex(4)}"
     organization = Organization.objects.create(slug=slug, name=name.title())
     project = Project.objects.create(organization=organization, slug="main", name="Main")
-    user = User.objects.create_user(username=slug, password=secrets.token_urlsafe())
+    user = User.objects.create_user(username=slug)  # without a password: hashing one costs more than most tests
     Membership.objects.create(user=user, organization=organization, role=role)
     key, secret = make_key(project, owner=user)
     return Tenant(organization, project, user, key, secret)

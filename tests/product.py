@@ -105,7 +105,7 @@ def launch(folder: Path, *, spool: Path | None = None, **env: str) -> Gateway:
 @contextmanager
 def running(folder: Path, count: int = 1, **env: str) -> Iterator[list[Gateway]]:
     """`count` gateway processes, ready, each on a port of its own; stopped at the end."""
-    gateways = [launch(folder, **env) for _ in range(count)]
+    gateways = [launch(folder, spool=None, **env) for _ in range(count)]
     try:
         for gateway in gateways:
             gateway.until_ready()

@@ -51,7 +51,11 @@ def make_model(
 
 
 def add_offer(
-    model: Model, provider: Provider, upstream_model: str = "sim-small", tariff: Tariff | None = None, **fields: Any
+    model: Model,
+    provider: Provider,
+    upstream_model: str = "sim-small",
+    tariff: Tariff | None = None,
+    **fields: Any,
 ) -> Offer:
     """A further offer of `model`."""
     tariff = tariff or make_tariff(input=("1", "2"), output=("2", "4"))

@@ -122,8 +122,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('item', models.CharField(choices=[('input', 'Input tokens'), ('cached_input', 'Cached input tokens'), ('cache_write_5m', 'Cache writes, 5 minutes'), ('cache_write_1h', 'Cache writes, 1 hour'), ('audio_input', 'Audio input tokens'), ('image_input', 'Image input tokens'), ('output', 'Output tokens'), ('reasoning', 'Reasoning tokens'), ('audio_output', 'Audio output tokens'), ('request', 'A request'), ('web_search', 'A web search')], max_length=16)),
-                ('cost', models.DecimalField(blank=True, decimal_places=6, help_text='Empty: unknown.', max_digits=18, null=True)),
-                ('charge', models.DecimalField(blank=True, decimal_places=6, help_text='Empty: unknown.', max_digits=18, null=True)),
+                ('cost', models.DecimalField(blank=True, decimal_places=6, help_text='Empty: unknown.', max_digits=12, null=True)),
+                ('charge', models.DecimalField(blank=True, decimal_places=6, help_text='Empty: unknown.', max_digits=12, null=True)),
                 ('version', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='rates', to='billing.tariffversion')),
             ],
         ),

@@ -4,13 +4,14 @@
 -- of its own, so that it sees what the last holder of the lock committed. Nothing here counts or sums other rows.
 
 -- Takes room for every request of a batch, in arrival order, all or nothing over a request's counters.
--- p_items: [{id, attempt, key, model, fixed, rate, cap, min_cap, tokens, copies, facts}]
+-- p_items: [{id, attempt, key, model, fixed, rate, cap, min_cap, tokens, copies, facts, patience}]
 --   fixed     dollars of the worst case that do not depend on the output cap (null: the price is unknown)
 --   rate      dollars an output token, all copies together
 --   cap       output tokens wanted; lowered to what a hard budget covers, never below min_cap
 --   tokens    input tokens at most; copies: how many answers (n)
 --   facts     what a usage row needs if only the hold is left
--- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | open.
+--   patience  milliseconds its request will wait for an answer
+-- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | open | late.
 -- Sent again after a lost connection, the same batch returns what was recorded.
 create or replace function billing_admit(p_lease uuid, p_items jsonb)
 returns table (
@@ -20,24 +21,30 @@ returns table (
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := clock_timestamp();
-    v_minute timestamptz := date_trunc('minute', v_now, 'UTC');
+    v_start timestamptz := clock_timestamp();
+    v_now timestamptz;
+    v_waited numeric;
     -- one entry a request, in arrival order
     r_id uuid[]; r_key uuid[]; r_fixed numeric[]; r_rate numeric[]; r_cap bigint[]; r_min bigint[];
-    r_tokens bigint[]; r_copies integer[]; r_alive boolean[]; r_done boolean[];
-    -- one entry a (key, budget or limit); `f_` and `t_` give a key's range of them
-    c_key uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_subject uuid[];
-    c_place integer[]; c_counter bigint[]; c_organization uuid[]; c_period text[]; c_start timestamptz[];
+    r_tokens bigint[]; r_copies integer[]; r_patience integer[]; r_alive boolean[]; r_done boolean[];
+    -- one entry a (key, budget or limit), a key's together; `f_` to `t_` are the running key's
+    c_key uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_subject uuid[]; c_counter bigint[];
+    c_place integer[];
     f_ integer; t_ integer;
     -- one entry a counter
     n_id bigint[]; n_used numeric[]; n_held numeric[]; n_dirty boolean[];
     -- what is admitted
     a_id uuid[] := '{}'; a_cap bigint[] := '{}'; a_money numeric[] := '{}'; a_tokens bigint[] := '{}';
     a_counters jsonb[] := '{}'; a_hard boolean[] := '{}';
-    i integer; j integer; p integer; n integer;
-    v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric; v_tokens bigint;
-    v_hard boolean; v_counters jsonb; v_last uuid; v_priced boolean;
+    i integer; j integer; p integer;
+    v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric;
+    v_tokens bigint; v_hard boolean; v_counters jsonb; v_last uuid; v_priced boolean;
 begin
+    -- One sending of a batch at a time. The first may still be at work when the process, its connection lost, sends the
+    -- second, which must find what the first recorded even if a minute has ended between and their windows differ.
+    perform pg_advisory_xact_lock(hashtextextended(p_items->0->>'id', 0));
+    v_now := clock_timestamp();
+
     -- A process whose lease went stale (it was paused) renews it before it may hold: others may be resolving its holds.
     if not exists (
         select 1 from billing_lease l where l.id = p_lease and l.heartbeat_at > v_now - interval '15 seconds'
@@ -46,81 +53,73 @@ begin
     end if;
 
     select array_agg(r.id order by r.o), array_agg(r.key order by r.o), array_agg(r.fixed order by r.o),
-           array_agg(r.rate order by r.o), array_agg(r.cap order by r.o), array_agg(r.min_cap order by r.o),
-           array_agg(r.tokens order by r.o), array_agg(r.copies order by r.o),
-           array_agg(k.id is not null order by r.o)
-      into r_id, r_key, r_fixed, r_rate, r_cap, r_min, r_tokens, r_copies, r_alive
+           array_agg(r.rate order by r.o), array_agg(r.cap order by r.o),
+           array_agg(greatest(r.min_cap, 1) order by r.o), array_agg(r.tokens order by r.o),
+           array_agg(r.copies order by r.o), array_agg(r.patience order by r.o)
+      into r_id, r_key, r_fixed, r_rate, r_cap, r_min, r_tokens, r_copies, r_patience
       from rows from (jsonb_to_recordset(p_items) as (
                id uuid, key uuid, fixed numeric, rate numeric, cap bigint, min_cap bigint, tokens bigint,
-               copies integer)) with ordinality
-           as r(id, key, fixed, rate, cap, min_cap, tokens, copies, o)
-      left join accounts_alive_key k on k.id = r.key;
+               copies integer, patience integer)) with ordinality
+           as r(id, key, fixed, rate, cap, min_cap, tokens, copies, patience, o);
 
-    -- Which budgets and limits bind each key, sorted by key so that a key's stand together.
-    select array_agg(c.key order by c.key, c.at), array_agg(c.organization order by c.key, c.at),
-           array_agg(c.subject order by c.key, c.at), array_agg(c.measure order by c.key, c.at),
-           array_agg(c.period order by c.key, c.at), array_agg(c.start order by c.key, c.at),
-           array_agg(c.room order by c.key, c.at), array_agg(c.hard order by c.key, c.at)
-      into c_key, c_organization, c_subject, c_measure, c_period, c_start, c_room, c_hard
-      from (
-          select s.key, s.organization, b.subject, 'money' as measure, b.period, b.amount as room, b.hard, 0 as at,
-                 case b.period when 'day' then date_trunc('day', v_now, 'UTC')
-                               when 'month' then date_trunc('month', v_now, 'UTC')
-                               else timestamptz '2000-01-01 00:00:00+00' end as start
-            from billing_key_subject s join billing_budget b on b.subject = s.subject
-           where s.key = any(r_key)
-          union all
-          select s.key, s.organization, l.subject, l.measure,
-                 case l.measure when 'open' then 'now' else 'minute' end, l.value, true, 1,
-                 case l.measure when 'open' then timestamptz '2000-01-01 00:00:00+00' else v_minute end
-            from billing_key_subject s join billing_limit l on l.subject = s.subject
-           where s.key = any(r_key)
-      ) c;
+    -- Windows that begin with this batch. Two batches that make the same one insert in the same order, so neither waits
+    -- for the other in a circle.
+    insert into billing_counter (organization, subject, measure, period, period_start, used, held)
+    select w.organization, w.subject, w.measure, w.period, w.start, 0::numeric, 0::numeric
+      from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now) as start
+              from billing_key_subject s join billing_rule u on u.subject = s.subject
+             where s.key = any(r_key)) w
+     where not exists (
+           select 1 from billing_counter n where n.subject = w.subject and n.measure = w.measure
+              and n.period = w.period and n.period_start = w.start)
+     order by w.subject, w.measure, w.period, w.start
+        on conflict do nothing;
 
-    if c_key is not null then
-        -- Two batches that make the same window insert in the same order, so neither waits for the other in a circle.
-        insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-        select distinct u.organization, u.subject, u.measure, u.period, u.start, 0::numeric, 0::numeric
-          from unnest(c_organization, c_subject, c_measure, c_period, c_start)
-               as u(organization, subject, measure, period, start)
-         where not exists (
-               select 1 from billing_counter n where n.subject = u.subject and n.measure = u.measure
-                  and n.period = u.period and n.period_start = u.start)
-         order by 2, 3, 4, 5
-            on conflict do nothing;
+    with locked as materialized (
+        select n.id
+          from billing_counter n
+         where (n.subject, n.measure, n.period, n.period_start) in (
+               select u.subject, u.measure, u.period, billing_window(u.period, v_now)
+                 from billing_key_subject s join billing_rule u on u.subject = s.subject
+                where s.key = any(r_key))
+         order by n.id
+           for no key update of n
+    )
+    select array_agg(l.id order by l.id) into n_id from locked l;
 
-        perform 1
-           from billing_counter n
-           join (select distinct u.* from unnest(c_subject, c_measure, c_period, c_start)
-                        as u(subject, measure, period, start)) u
-             on n.subject = u.subject and n.measure = u.measure and n.period = u.period and n.period_start = u.start
-          order by n.id
-            for no key update of n;
-
-        select array_agg(q.id order by q.at), array_agg(q.place order by q.at)
-          into c_counter, c_place
-          from (select n.id, dense_rank() over (order by n.id) as place, u.at
-                  from rows from (unnest(c_subject, c_measure, c_period, c_start)) with ordinality
-                       as u(subject, measure, period, start, at)
-                  join billing_counter n on n.subject = u.subject and n.measure = u.measure
-                   and n.period = u.period and n.period_start = u.start) q;
-
-        select array_agg(n.id order by n.id), array_agg(n.used order by n.id), array_agg(n.held order by n.id)
-          into n_id, n_used, n_held
-          from billing_counter n where n.id = any(c_counter);
+    -- From here on everything is read behind the locks: what is spent, what the rules say, which keys live, and whether
+    -- the first sending of this very batch has committed meanwhile.
+    if n_id is not null then
+        select array_agg(q.used order by q.place), array_agg(q.held order by q.place)
+          into n_used, n_held
+          from (select l.place, n.used, n.held
+                  from unnest(n_id) with ordinality as l(id, place) join billing_counter n on n.id = l.id) q;
         n_dirty := array_fill(false, array[cardinality(n_id)]);
+
+        select array_agg(q.key), array_agg(q.subject), array_agg(q.measure), array_agg(q.room), array_agg(q.hard),
+               array_agg(q.counter), array_agg(q.place)
+          into c_key, c_subject, c_measure, c_room, c_hard, c_counter, c_place
+          from (select s.key, u.subject, u.measure, u.room, u.hard, n.id as counter, l.place::integer as place
+                  from unnest(n_id) with ordinality as l(id, place)
+                  join billing_counter n on n.id = l.id
+                  join billing_rule u on u.subject = n.subject and u.measure = n.measure and u.period = n.period
+                  join billing_key_subject s on s.subject = u.subject
+                 where s.key = any(r_key)
+                 order by s.key, u.measure, l.place) q;
     end if;
 
-    -- Read after the locks: the first sending of this very batch may have committed while we waited.
-    select array_agg(h.id is not null order by q.o) into r_done
-      from unnest(r_id) with ordinality as q(id, o) left join billing_hold h on h.id = q.id;
+    select array_agg(h.id is not null order by q.o), array_agg(k.id is not null order by q.o)
+      into r_done, r_alive
+      from unnest(r_id, r_key) with ordinality as q(id, key, o)
+      left join billing_hold h on h.id = q.id
+      left join accounts_alive_key k on k.id = q.key;
 
+    v_waited := extract(epoch from clock_timestamp() - v_start) * 1000;
     for i in 1 .. cardinality(r_id) loop
         continue when r_done[i];
         if not r_alive[i] then
-            id := r_id[i]; verdict := 'key'; retry_after := null; subject := r_key[i]; limit_value := null;
-            admitted_at := v_now;
-            output_cap := null; money := null; counters := null; hard := null;
+            id := r_id[i]; verdict := 'key'; output_cap := null; money := null; counters := null; hard := null;
+            retry_after := null; subject := r_key[i]; limit_value := null; admitted_at := v_now;
             return next;
             continue;
         end if;
@@ -133,11 +132,13 @@ begin
             end loop;
         end if;
 
-        v_verdict := 'admitted'; v_subject := null; v_limit := null; v_room := null; v_hard := false;
+        -- What nobody waits for must not bind money that another is refused.
+        v_verdict := case when r_patience[i] < v_waited then 'late' else 'admitted' end;
+        v_subject := null; v_limit := null; v_room := null; v_hard := false;
         v_priced := r_fixed[i] is not null and r_rate[i] is not null;
         v_cap := r_cap[i];
         if f_ > 0 then
-            -- Money first: its verdict lowers the cap, which the token limits then count.
+            -- Money first: it may lower the cap, and the token limits count what is left of it.
             for j in f_ .. t_ loop
                 if c_measure[j] = 'money' and c_hard[j] then
                     v_hard := true;
@@ -151,11 +152,9 @@ begin
             if v_hard and not v_priced then
                 v_verdict := 'unpriced';
             elsif v_hard and r_fixed[i] + r_rate[i] * v_cap > v_room then
-                if r_rate[i] > 0 then
-                    v_cap := floor((v_room - r_fixed[i]) / r_rate[i]);
-                else
-                    v_cap := -1;
-                end if;
+                -- `div` is exact, where the quotient of `/` may be rounded up by a hair that nobody has.
+                v_cap := case when r_rate[i] > 0 and r_fixed[i] <= v_room
+                              then div(v_room - r_fixed[i], r_rate[i]) else 0 end;
                 if v_cap < r_min[i] then
                     v_verdict := 'credit';
                 end if;
@@ -179,10 +178,11 @@ begin
         admitted_at := v_now; hard := v_hard;
         if v_verdict <> 'admitted' then
             output_cap := null; money := null; counters := null;
-            retry_after := case v_verdict
-                when 'requests' then ceil(extract(epoch from v_minute + interval '1 minute' - v_now))
-                when 'tokens' then ceil(extract(epoch from v_minute + interval '1 minute' - v_now))
-                when 'open' then 1 end;
+            retry_after := case
+                when v_verdict = 'open' then 1
+                when v_verdict in ('requests', 'tokens') then
+                    ceil(extract(epoch from billing_window('minute', v_now) + interval '1 minute' - v_now))
+                end;
             return next;
             continue;
         end if;

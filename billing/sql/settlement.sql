@@ -1,9 +1,29 @@
 -- Ends holds: by what the process knows (billing_settle) or, when the process died, without it (billing_resolve).
 
+-- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. The only postings.
+create or replace function billing_close(p_ids uuid[])
+returns void
+language plpgsql as $$
+begin
+    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
+                                     created_at)
+    select t.transaction, case when u.charge > 0 or u.provider_cost > 0 or u.overrun > 0 then 'settle' else 'void' end,
+           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', clock_timestamp()
+      from billing_usage u
+     cross join lateral (select gen_random_uuid() as transaction, u.id) t
+     cross join lateral (values
+         ('tenant:' || u.organization, 'revenue', coalesce(u.charge, 0), true),
+         ('overrun', 'revenue', u.overrun, false),
+         ('cost', 'provider:' || u.provider, u.provider_cost, false)
+     ) as l(debit, credit, amount, always)
+     where u.id = any(p_ids) and (l.always or l.amount > 0);
+end
+$$;
+
 -- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
---   counters [ids], held_money, held_tokens, attempts [{id, number, provider, ...}].
+--   counters [ids], tries [rows of billing_attempt].
 -- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
--- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each.
+-- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id.
 create or replace function billing_settle(p_items jsonb)
 returns table (id uuid, outcome text)
 language plpgsql as $$
@@ -12,82 +32,87 @@ declare
     v_now timestamptz := clock_timestamp();
     v_ids uuid[];
     v_fresh uuid[];
-    v_late uuid[];
+    v_late uuid[] := '{}';
 begin
     select array_agg((e->>'id')::uuid) into v_ids from jsonb_array_elements(p_items) e;
+    if cardinality(v_ids) > (select count(distinct i) from unnest(v_ids) i) then
+        -- A settlement that still waited for its commit came from the spool as well. The first one counts.
+        select jsonb_agg(q.e), array_agg(q.id) into p_items, v_ids
+          from (select distinct on (e->>'id') (e->>'id')::uuid as id, e
+                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by e->>'id', o) q;
+    end if;
 
     -- Locks: holds by id, then counters by id.
     perform 1 from billing_hold h where h.id = any(v_ids) order by h.id for update;
     perform 1 from billing_counter c
-      where c.id in (select jsonb_array_elements_text(e->'counters')::bigint from jsonb_array_elements(p_items) e)
+      where c.id in (select jsonb_array_elements_text(e->'counters')::bigint from jsonb_array_elements(p_items) e
+                     union
+                     select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(v_ids))
       order by c.id for no key update;
 
-    with items as (
-        select r.* from jsonb_populate_recordset(null::billing_usage, p_items) r
-    ), inserted as (
-        insert into billing_usage select i.* from items i on conflict (id) do nothing returning id
+    with inserted as (
+        insert into billing_usage
+        select r.* from jsonb_populate_recordset(null::billing_usage, p_items) r order by r.id
+            on conflict (id) do nothing returning id
     )
     select coalesce(array_agg(inserted.id), '{}') into v_fresh from inserted;
 
-    -- What was resolved without us: our knowledge wins.
-    with updated as (
-        update billing_usage u
-           set status = r.status, error = r.error, finish_reason = r.finish_reason,
-               native_finish_reason = r.native_finish_reason, attempts = r.attempts, ttft_ms = r.ttft_ms,
-               duration_ms = r.duration_ms, prompt_tokens = r.prompt_tokens,
-               completion_tokens = r.completion_tokens, cached_tokens = r.cached_tokens,
-               cache_write_5m_tokens = r.cache_write_5m_tokens, cache_write_1h_tokens = r.cache_write_1h_tokens,
-               audio_input_tokens = r.audio_input_tokens, image_input_tokens = r.image_input_tokens,
-               reasoning_tokens = r.reasoning_tokens, audio_output_tokens = r.audio_output_tokens,
-               web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
-               upstream_model = r.upstream_model, upstream_id = r.upstream_id, tariff_version = r.tariff_version,
-               charge = r.charge, provider_cost = r.provider_cost, overrun = r.overrun, arithmetic = r.arithmetic,
-               settled_at = r.settled_at
-          from jsonb_populate_recordset(null::billing_usage, p_items) r
-         where u.id = r.id and u.id <> all(v_fresh) and u.status = 'abandoned'
-        returning u.id
-    )
-    select coalesce(array_agg(updated.id), '{}') into v_late from updated;
+    if cardinality(v_fresh) < cardinality(v_ids) then
+        -- What others ended without us: our knowledge wins, once.
+        perform 1 from billing_usage u where u.id = any(v_ids) and u.id <> all(v_fresh) order by u.id for update;
+        with updated as (
+            update billing_usage u
+               set status = r.status, error = r.error, finish_reason = r.finish_reason,
+                   native_finish_reason = r.native_finish_reason, attempts = r.attempts, ttft_ms = r.ttft_ms,
+                   duration_ms = r.duration_ms, prompt_tokens = r.prompt_tokens,
+                   completion_tokens = r.completion_tokens, cached_tokens = r.cached_tokens,
+                   cache_write_5m_tokens = r.cache_write_5m_tokens, cache_write_1h_tokens = r.cache_write_1h_tokens,
+                   audio_input_tokens = r.audio_input_tokens, image_input_tokens = r.image_input_tokens,
+                   reasoning_tokens = r.reasoning_tokens, audio_output_tokens = r.audio_output_tokens,
+                   web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
+                   upstream_model = r.upstream_model, upstream_id = r.upstream_id,
+                   tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
+                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at
+              from jsonb_populate_recordset(null::billing_usage, p_items) r
+             where u.id = r.id and u.id <> all(v_fresh)
+               and (u.status = 'abandoned' or u.error = 'not_dialled')
+            returning u.id
+        )
+        select coalesce(array_agg(updated.id), '{}') into v_late from updated;
 
+        -- Their closing transaction is undone first, by entries the other way round.
+        insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
+                                         created_at)
+        select gen_random_uuid(), 'reverse', l.generation, l.organization, l.credit, l.debit, l.amount, l.currency,
+               v_now
+          from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
+    end if;
+
+    -- What is owed is added once; what is held is given back for every hold that is there, whoever ended it before.
     update billing_counter c
        set used = c.used + case c.measure when 'money' then d.charge when 'tokens' then d.tokens else 0 end,
            held = c.held - case c.measure when 'money' then d.held_money when 'tokens' then d.held_tokens
                                           when 'open' then d.open else 0 end
       from (
-          select n.counter,
-                 sum(coalesce((e->>'charge')::numeric, 0)) as charge,
-                 sum((e->>'prompt_tokens')::numeric + (e->>'completion_tokens')::numeric) as tokens,
-                 sum(coalesce(h.money, 0)) as held_money,
-                 sum(coalesce(h.tokens, 0)) as held_tokens,
-                 count(h.id) as open
-            from jsonb_array_elements(p_items) e
-           cross join lateral (select jsonb_array_elements_text(e->'counters')::bigint as counter) n
-            left join billing_hold h on h.id = (e->>'id')::uuid
-           where (e->>'id')::uuid = any(v_fresh || v_late)
+          select n.counter, sum(q.charge) as charge, sum(q.tokens) as tokens, sum(q.held_money) as held_money,
+                 sum(q.held_tokens) as held_tokens, sum(q.open) as open
+            from (
+                select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
+                       (e->>'prompt_tokens')::numeric + (e->>'completion_tokens')::numeric as tokens,
+                       0 as held_money, 0 as held_tokens, 0 as open
+                  from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
+                union all
+                select h.counters, 0, 0, coalesce(h.money, 0), h.tokens, 1
+                  from billing_hold h where h.id = any(v_ids)
+            ) q
+           cross join lateral (select jsonb_array_elements_text(q.counters)::bigint as counter) n
            group by n.counter
       ) d
      where c.id = d.counter;
 
     delete from billing_hold h where h.id = any(v_ids);
 
-    -- The closing transaction of a resolved generation is undone first, by entries the other way round.
-    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
-                                     created_at)
-    select gen_random_uuid(), 'reverse', l.generation, l.organization, l.credit, l.debit, l.amount, l.currency, v_now
-      from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
-
-    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
-                                     created_at)
-    select t.transaction, case when r.charge > 0 or r.provider_cost > 0 or r.overrun > 0 then 'settle' else 'void' end,
-           r.id, r.organization, l.debit, l.credit, l.amount, 'USD', v_now
-      from jsonb_populate_recordset(null::billing_usage, p_items) r
-     cross join lateral (select gen_random_uuid() as transaction, r.id) t
-     cross join lateral (values
-         ('tenant:' || r.organization, 'revenue', coalesce(r.charge, 0), true),
-         ('overrun', 'revenue', r.overrun, false),
-         ('cost', 'provider:' || r.provider, r.provider_cost, false)
-     ) as l(debit, credit, amount, always)
-     where r.id = any(v_fresh || v_late) and (l.always or l.amount > 0);
+    perform billing_close(v_fresh || v_late);
 
     insert into billing_attempt as a (id, generation, number, provider, upstream_model, started_at, duration_ms,
                                       ttft_ms, status, fault, upstream_status)
@@ -107,12 +132,13 @@ end
 $$;
 
 -- Ends holds whose rows the caller has locked, without a settlement: the tenant pays nothing. p_cost is the provider's
--- cost: 0 when nothing was dialled, NULL when nobody knows.
+-- cost: 0 when nothing was dialled, NULL when nobody knows. A usage row that is there already stays as it is.
 create or replace function billing_end_holds(p_ids uuid[], p_status text, p_basis text, p_error text, p_cost numeric)
 returns void
 language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
+    v_ended uuid[];
 begin
     perform 1 from billing_counter c
       where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(p_ids))
@@ -127,25 +153,29 @@ begin
              where h.id = any(p_ids) group by n.counter) d
      where c.id = d.counter;
 
-    insert into billing_usage
-    select (jsonb_populate_record(null::billing_usage, h.facts || jsonb_build_object(
-               'id', h.id, 'key', h.key, 'model', h.model, 'status', p_status, 'basis', p_basis, 'error', p_error,
-               'provider_cost', p_cost, 'upstream_id', '', 'finish_reason', '', 'native_finish_reason', '',
-               'attempts', (select count(*) from billing_attempt a where a.generation = h.id),
-               'prompt_tokens', 0, 'completion_tokens', 0, 'cached_tokens', 0, 'cache_write_5m_tokens', 0,
-               'cache_write_1h_tokens', 0, 'audio_input_tokens', 0, 'image_input_tokens', 0, 'reasoning_tokens', 0,
-               'audio_output_tokens', 0, 'web_searches', 0, 'suspect', false, 'charge', 0, 'overrun', 0,
-               'arithmetic', '[]'::jsonb, 'created_at', h.created_at, 'settled_at', v_now))).*
-      from billing_hold h where h.id = any(p_ids)
-        on conflict (id) do nothing;
-
-    insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
-                                     created_at)
-    select gen_random_uuid(), 'void', h.id, h.organization, 'tenant:' || h.organization, 'revenue', 0, 'USD', v_now
-      from billing_hold h where h.id = any(p_ids);
+    with ended as (
+        insert into billing_usage
+        select r.*
+          from billing_hold h
+         cross join lateral jsonb_populate_record(null::billing_usage, h.facts || jsonb_build_object(
+                   'id', h.id, 'key', h.key, 'model', h.model, 'status', p_status, 'basis', p_basis,
+                   'error', p_error, 'provider_cost', p_cost, 'upstream_id', '', 'finish_reason', '',
+                   'native_finish_reason', '',
+                   'attempts', (select count(*) from billing_attempt a where a.generation = h.id),
+                   'prompt_tokens', 0, 'completion_tokens', 0, 'cached_tokens', 0, 'cache_write_5m_tokens', 0,
+                   'cache_write_1h_tokens', 0, 'audio_input_tokens', 0, 'image_input_tokens', 0,
+                   'reasoning_tokens', 0, 'audio_output_tokens', 0, 'web_searches', 0, 'suspect', false,
+                   'charge', 0, 'overrun', 0, 'arithmetic', '[]'::jsonb, 'created_at', h.created_at,
+                   'settled_at', v_now)) r
+         where h.id = any(p_ids)
+         order by h.id
+            on conflict (id) do nothing returning id
+    )
+    select coalesce(array_agg(ended.id), '{}') into v_ended from ended;
+    perform billing_close(v_ended);
 
     update billing_attempt a set status = case when p_cost is null then 'unknown' else p_status end
-     where a.generation = any(p_ids) and a.status = 'dialling';
+     where a.generation = any(v_ended) and a.status = 'dialling';
 
     delete from billing_hold h where h.id = any(p_ids);
 end
@@ -153,12 +183,19 @@ $$;
 
 -- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
 -- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
-create or replace function billing_resolve(p_dead interval, p_limit integer)
+-- When the database was away, everybody's lease is old, and whoever comes back first must not take the others for dead:
+-- p_lease has to be alive without a gap for as long as the living need to say so.
+create or replace function billing_resolve(p_lease uuid, p_dead interval, p_limit integer)
 returns integer
 language plpgsql as $$
 declare
     v_ids uuid[];
 begin
+    if not exists (
+        select 1 from billing_lease l where l.id = p_lease and l.started_at < clock_timestamp() - interval '10 seconds'
+    ) then
+        return 0;
+    end if;
     select array_agg(q.id) into v_ids from (
         select h.id from billing_hold h
          where not exists (
@@ -191,45 +228,65 @@ begin
 end
 $$;
 
--- Says that a process is alive; also after it was thought dead.
-create or replace function billing_heartbeat(p_lease uuid, p_host text, p_pid integer)
+-- Gives up holds whose settlements the tables do not take: what they used is written down elsewhere, for an operator.
+create or replace function billing_give_up(p_ids uuid[])
+returns void
+language plpgsql as $$
+declare
+    v_ids uuid[];
+begin
+    select array_agg(q.id) into v_ids from (
+        select h.id from billing_hold h where h.id = any(p_ids) order by h.id for update
+    ) q;
+    if v_ids is not null then
+        perform billing_end_holds(v_ids, 'abandoned', 'unknown', 'settlement_refused', null);
+    end if;
+end
+$$;
+
+-- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, it begins a new life.
+create or replace function billing_heartbeat(p_lease uuid, p_host text, p_pid integer, p_gap interval)
 returns void
 language sql as $$
-    insert into billing_lease (id, host, pid, started_at, heartbeat_at)
+    insert into billing_lease as l (id, host, pid, started_at, heartbeat_at)
     values (p_lease, p_host, p_pid, clock_timestamp(), clock_timestamp())
-    on conflict (id) do update set heartbeat_at = clock_timestamp();
+    on conflict (id) do update
+       set host = excluded.host, pid = excluded.pid, heartbeat_at = excluded.heartbeat_at,
+           started_at = case when l.heartbeat_at < excluded.heartbeat_at - p_gap then excluded.started_at
+                             else l.started_at end;
 $$;
 
 -- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
--- not write counters. The counter may be there from a budget of the same period that was deleted; it is locked before
--- the sum is read, so that a settlement is either in the sum or adds to it. What is on hold without this counter
--- settles unseen.
+-- not write counters. Requests that are open at this moment hold nothing on it and settle unseen by it.
 create or replace function billing_seed_counter(p_budget bigint)
 returns void
 language plpgsql security definer set search_path from current as $$
 declare
     v_now timestamptz := clock_timestamp();
-    v_budget billing_budget;
-    v_start timestamptz;
     v_counter bigint;
 begin
-    select * into strict v_budget from billing_budget b where b.id = p_budget;
-    v_start := case v_budget.period
-        when 'day' then date_trunc('day', v_now, 'UTC')
-        when 'month' then date_trunc('month', v_now, 'UTC')
-        else timestamptz '2000-01-01 00:00:00+00' end;
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    values (v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0)
+    select b.organization_id, b.subject, 'money', b.period, billing_window(b.period, v_now), 0, 0
+      from billing_budget b where b.id = p_budget
         on conflict do nothing;
-    select c.id into strict v_counter from billing_counter c
-     where c.subject = v_budget.subject and c.measure = 'money' and c.period = v_budget.period
-       and c.period_start = v_start
-       for no key update;
-    update billing_counter set used = coalesce((
+
+    -- The counter of a budget that was there before and was deleted has missed what was spent since. Locked first, so
+    -- that the sum, a later statement, sees every settlement that has written it.
+    select n.id into v_counter
+      from billing_counter n
+      join billing_budget b on b.id = p_budget and n.subject = b.subject and n.measure = 'money'
+       and n.period = b.period and n.period_start = billing_window(b.period, v_now)
+       for no key update of n;
+
+    update billing_counter n
+       set used = coalesce((
                select sum(u.charge) from billing_usage u
-                where u.organization = v_budget.organization_id and u.id >= billing_first_id(v_start)
-                  and (v_budget.project_id is null or u.project = v_budget.project_id)
-                  and (v_budget.key_id is null or u.key = v_budget.key_id)), 0)
-     where id = v_counter;
+                where u.organization = b.organization_id and u.created_at >= n.period_start
+                  -- An id is made a moment before its hold.
+                  and u.id >= billing_first_id(n.period_start - interval '1 hour')
+                  and (b.project_id is null or u.project = b.project_id)
+                  and (b.key_id is null or u.key = b.key_id)), 0)
+      from billing_budget b
+     where b.id = p_budget and n.id = v_counter;
 end
 $$;

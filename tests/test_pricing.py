@@ -1,0 +1,168 @@
+"""Prices: tokens times rates, exactly, each token once, never negative, unknown when a needed rate is."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from billing.pricing import (
+    PARTS_OF_INPUT,
+    PARTS_OF_OUTPUT,
+    Rate,
+    Rates,
+    WorstCase,
+    dearest,
+    lines,
+    price,
+    worst_case,
+)
+from billing.tokens import LARGEST, Tokens, estimate
+
+# As the table of rates takes them: six decimals, below a million dollars.
+prices = st.decimals(min_value=0, max_value=Decimal("999999.999999"), places=6, allow_nan=False)
+rate = st.builds(Rate, cost=st.none() | prices, charge=st.none() | prices)
+known_rate = st.builds(Rate, cost=prices, charge=prices)
+counts = st.integers(0, 5000) | st.integers(0, LARGEST)
+PARTS = (*PARTS_OF_INPUT, *PARTS_OF_OUTPUT)
+
+
+@st.composite
+def tokens(draw: st.DrawFn) -> Tokens:
+    """Counts that a provider could report, parts never more than their whole, though they may overlap."""
+    prompt, completion = draw(counts), draw(counts)
+    inside = {name: draw(st.integers(0, prompt)) for name in PARTS_OF_INPUT.values()}
+    written = {name: draw(st.integers(0, completion)) for name in PARTS_OF_OUTPUT.values()}
+    return Tokens(prompt, completion, web_searches=draw(st.integers(0, 20)), **inside, **written)
+
+
+def rates(of: st.SearchStrategy[Rate]) -> st.SearchStrategy[dict[str, Rate]]:
+    """A tariff version: input and output, and any of the rest."""
+    optional = dict.fromkeys((*PARTS, "request", "web_search"), of)
+    return st.fixed_dictionaries({"input": of, "output": of}, optional=optional)
+
+
+def as_fractions(counted: Tokens, version: Rates) -> Fraction:
+    """The charge, computed another way: part by part, in fractions."""
+    total = Fraction(0)
+    for whole, count, parts in (
+        ("input", counted.prompt, PARTS_OF_INPUT),
+        ("output", counted.completion, PARTS_OF_OUTPUT),
+    ):
+        rest = count
+        for item, name in parts.items():
+            if item in version:
+                part = min(getattr(counted, name), rest)
+                total += Fraction(version[item].charge or 0) * part / 10**6
+                rest -= part
+        total += Fraction(version[whole].charge or 0) * rest / 10**6
+    if "request" in version:
+        total += Fraction(version["request"].charge or 0)
+    if "web_search" in version:
+        total += Fraction(version["web_search"].charge or 0) * counted.web_searches
+    return total
+
+
+def test_a_million_tokens_cost_their_rate() -> None:
+    bill = price(
+        Tokens(prompt=1_000_000, completion=1_000_000),
+        {"input": Rate(Decimal("0.10"), Decimal("0.25")), "output": Rate(Decimal("3"), Decimal("4.000001"))},
+    )
+    assert (bill.cost, bill.charge) == (Decimal("3.10"), Decimal("4.250001"))
+
+
+def test_parts_with_a_rate_of_their_own_leave_the_whole() -> None:
+    version = {
+        "input": Rate(None, Decimal("2")),
+        "cached_input": Rate(None, Decimal("0.5")),
+        "output": Rate(None, Decimal("8")),
+    }
+    bill = price(Tokens(prompt=100, completion=10, cached=60, reasoning=4), version)
+    assert [(line.item, line.quantity) for line in bill.lines] == [
+        ("cached_input", 60),
+        ("input", 40),
+        ("output", 10),  # reasoning has no rate of its own, so it is output
+    ]
+    assert bill.charge == Decimal("0.000190")
+    assert bill.cost is None
+
+
+@given(tokens(), rates(known_rate))
+def test_a_charge_is_exact_and_fits_its_column(counted: Tokens, version: dict[str, Rate]) -> None:
+    assume("web_search" in version or not counted.web_searches)
+    charge = price(counted, version).charge
+    assert charge is not None
+    assert Fraction(charge) == as_fractions(counted, version)
+    assert charge == round(charge, 12)
+    assert 0 <= charge < 10**12
+
+
+@given(tokens(), rates(known_rate))
+def test_every_token_is_charged_once(counted: Tokens, version: dict[str, Rate]) -> None:
+    quantities = {line.item: line.quantity for line in lines(counted, version)}
+    assert sum(quantities.get(item, 0) for item in ("input", *PARTS_OF_INPUT)) == counted.prompt
+    assert sum(quantities.get(item, 0) for item in ("output", *PARTS_OF_OUTPUT)) == counted.completion
+
+
+@given(tokens(), rates(known_rate), st.integers(0, 1000), st.integers(0, 1000))
+def test_more_tokens_never_cost_less(counted: Tokens, version: dict[str, Rate], more: int, words: int) -> None:
+    assume("web_search" in version or not counted.web_searches)
+    fewer = Tokens(counted.prompt, counted.completion)
+    bigger = Tokens(counted.prompt + more, counted.completion + words)
+    low, high = price(fewer, version).charge, price(bigger, version).charge
+    assert low is not None
+    assert high is not None
+    assert low <= high
+
+
+@given(tokens(), rates(rate))
+def test_one_unknown_rate_that_is_needed_makes_the_amount_unknown(counted: Tokens, version: dict[str, Rate]) -> None:
+    bill = price(counted, version)
+    assert (bill.charge is None) == any(line.rate.charge is None for line in bill.lines)
+    assert (bill.cost is None) == any(line.rate.cost is None for line in bill.lines)
+
+
+@given(tokens(), rates(known_rate), st.integers(1, 128), st.integers(0, 10**6))
+def test_the_worst_case_covers_whatever_is_used_within_it(
+    counted: Tokens, version: dict[str, Rate], copies: int, spare: int
+) -> None:
+    cap = -(-counted.completion // copies)  # tokens an answer
+    worst = worst_case(counted.prompt + spare, copies, version).at(cap)
+    charge = price(Tokens(**{**fields(counted), "web_searches": 0}), version).charge
+    assert worst is not None
+    assert charge is not None
+    assert charge <= worst
+    assert worst == round(worst, 12)
+    assert worst < 10**12
+
+
+def fields(counted: Tokens) -> dict[str, int]:
+    """The counts by name."""
+    return {name: getattr(counted, name) for name in Tokens.__slots__}
+
+
+@given(st.lists(st.builds(WorstCase, prices, prices), min_size=1, max_size=4), st.integers(0, 10**6))
+def test_the_dearest_of_several_covers_each(cases: list[WorstCase], cap: int) -> None:
+    together = dearest(cases).at(cap)
+    assert together is not None
+    for case in cases:
+        alone = case.at(cap)
+        assert alone is not None
+        assert alone <= together
+
+
+def test_a_worst_case_without_a_price_is_unknown() -> None:
+    known, unknown = Rate(Decimal(1), Decimal(1)), Rate(Decimal(1), None)
+    assert worst_case(1, 1, {}).at(1) is None
+    assert worst_case(1, 1, {"input": known}).at(1) is None
+    assert worst_case(1, 1, {"input": known, "output": unknown}).at(1) is None
+    assert worst_case(1, 1, {"input": known, "output": known, "reasoning": unknown}).at(1) is None
+    assert worst_case(1, 1, {"input": known, "output": known, "request": unknown}).at(1) is None
+    assert dearest([WorstCase(Decimal(1), Decimal(1)), WorstCase(None, None)]).at(1) is None
+
+
+@given(st.text())
+def test_an_estimate_is_covered_by_what_a_hold_counts(text: str) -> None:
+    size = len(text.encode())
+    assert estimate(size) <= size
+    assert estimate(size) * 4 >= size
