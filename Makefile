@@ -11,7 +11,7 @@ AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOST
 .PHONY: help run test cuts fuzz check format bench lock environment
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'PYTHON=python3.12 chooses the interpreter, PORT=8080 the port of `make run`, ARGS="-k name" adds arguments.'
 
@@ -26,6 +26,9 @@ cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
 
 fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000)
 	FUZZED_BODIES=100000 $(BIN)/python -m pytest tests/test_request_bodies.py $(ARGS)
+
+conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
+	$(BIN)/python -m tests.contract $(ARGS)
 
 check: environment ## Check format, lint, types, layers, migrations and deployment settings
 	$(BIN)/ruff format --check .

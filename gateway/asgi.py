@@ -51,7 +51,7 @@ BODY_SECONDS = 30.0  # to receive a whole body
 WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
 CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported
-API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics")
+API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
 
 

@@ -140,7 +140,7 @@ class Fault(StrEnum):
     EXHAUSTED = "exhausted"  # 402, or a 429 that speaks of spend: the account has no credit
     OVERLOADED = "overloaded"  # 503, 529
     SERVER_ERROR = "server_error"  # any other 5xx, an unexpected redirect
-    REJECTED = "rejected"  # 400, 404, 413, 422: the request's own fault; never retried
+    REJECTED = "rejected"  # 400, 404, 413, 422: the request's own fault; only a 404 is tried elsewhere
     FORBIDDEN_ADDRESS = "forbidden_address"  # the egress guard refused the dial
 
 
@@ -219,5 +219,8 @@ class UpstreamFault(GatewayError):
 
     @property
     def retryable(self) -> bool:
-        """Whether another offer may be tried, as long as nothing meaningful has been relayed."""
-        return SHOWN[self.kind].retryable
+        """Whether another offer may be tried, as long as nothing meaningful has been relayed.
+
+        A 404 speaks of the provider's own catalog: the same request may well do at the next one.
+        """
+        return SHOWN[self.kind].retryable or self.upstream_status == 404

@@ -20,7 +20,7 @@ class ErrorObject(Struct):
     message: str
     type: str | None
     code: str | None
-    param: Annotated[str | None | UnsetType, Meta(description="The offending field, by its path.")] = UNSET
+    param: Annotated[str | UnsetType | None, Meta(description="The offending field, by its path.")] = UNSET
     request_id: str | UnsetType = UNSET
 
 
@@ -241,7 +241,8 @@ class UploadForm(Struct, rename={"anchor": ANCHOR, "seconds": SECONDS}):
     purpose: Annotated[str, Meta(extra_json_schema={"enum": list(PURPOSES)})]
     anchor: Annotated[Literal["created_at"] | UnsetType, Meta(description="With the seconds.")] = UNSET
     seconds: Annotated[
-        int | UnsetType, Meta(ge=LIFETIME.start, le=LIFETIME.stop - 1, description="How long it is kept.")
+        Annotated[int, Meta(ge=LIFETIME.start, le=LIFETIME.stop - 1)] | UnsetType,
+        Meta(description="How long it is kept."),
     ] = UNSET
 
 

@@ -46,6 +46,8 @@ MOST_ATTEMPTS = 3
 MOST_ERROR_BYTES = 64 * 1024
 # An answer may be longer in bytes than its cap in tokens, but not without bound.
 BYTES_A_TOKEN = 64
+# What a chat's answer can hold; a model known to make nothing of it is for another endpoint.
+ANSWERS = frozenset({"text", "audio", "image"})
 
 
 def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "") -> Call:
@@ -56,6 +58,12 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, re
         raise NotFound(
             named(caller.dialect).messages["model_invalid"].format(model=asked.model),
             code="model_not_found",
+            param="model",
+        )
+    if model.output_modalities and ANSWERS.isdisjoint(model.output_modalities):
+        raise NotFound(
+            f"The model '{asked.model}' does not chat: it makes {', '.join(model.output_modalities)}.",
+            code="model_not_supported",
             param="model",
         )
     check_modalities(asked, model.input_modalities)

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from gateway import file_views, generation_views, management_views, model_views, views
+from gateway import docs_views, file_views, generation_views, management_views, model_views, views
 from gateway.model_lists import ANTHROPIC, GOOGLE
 from gateway.rest import UnknownPath
 
@@ -43,6 +43,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", views.Health.as_view()),
     path("readyz", views.Readiness.as_view()),
     path("metrics", views.Metrics.as_view()),
+    path("openapi.json", docs_views.Document.as_view()),
+    path("docs", docs_views.Page.as_view()),
+    path("docs/docs.css", docs_views.Stylesheet.as_view()),
     re_path(r"^(v1|v1beta|api|anthropic)(/.*)?$", UnknownPath.as_view()),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),

@@ -169,6 +169,7 @@ def test_clients_that_leave_anywhere(door: Gateway, provider: SimulatedProvider,
     }
 
 
+@pytest.mark.row("B274")
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_closes_its_sending_half_has_left(
     door: Gateway, provider: SimulatedProvider, alice: Tenant, stream: bool

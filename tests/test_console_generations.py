@@ -95,6 +95,7 @@ def test_it_shows_the_last_week_unless_asked(alice: Tenant) -> None:
     assert listed(client, q=old.pk.hex) == [old]
 
 
+@pytest.mark.row("B379")
 def test_a_range_is_half_open_and_a_day_is_whole(alice: Tenant) -> None:
     moments = {
         "before": DAY - timedelta(milliseconds=1),
@@ -148,6 +149,7 @@ def test_a_search_looks_at_all_time() -> None:
     assert asked_range({"q": "x", "created_at_from_0": "2026-03-14"}) == Range(DAY, None)
 
 
+@pytest.mark.row("B379")
 def test_it_filters(alice: Tenant) -> None:
     other, _ = make_key(alice.project, name="other")
     plain = make_usage(alice)
@@ -179,6 +181,7 @@ def test_it_filters_by_nothing_else(lookup: str) -> None:
     assert not any("billing_usage" in query["sql"] for query in captured.captured_queries)
 
 
+@pytest.mark.row("B379")
 def test_it_is_found_by_its_id(alice: Tenant) -> None:
     usage = make_usage(alice)
     client = console()
@@ -188,6 +191,7 @@ def test_it_is_found_by_its_id(alice: Tenant) -> None:
         assert listed(client, q=text) == []
 
 
+@pytest.mark.row("B382")
 def test_a_page_shows_what_the_amounts_are_made_of(alice: Tenant) -> None:
     usage = make_usage(
         alice,

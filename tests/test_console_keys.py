@@ -136,6 +136,7 @@ def test_it_refuses_a_window_that_never_opens(alice: Tenant) -> None:
     assert list(alice.project.keys.all()) == [alice.key]
 
 
+@pytest.mark.row("B366")
 def test_it_changes_what_a_key_may_do_but_not_what_it_is(alice: Tenant, charlie: Tenant) -> None:
     before = ApiKey.objects.values().get(pk=alice.key.pk)
     forged = {
@@ -181,6 +182,7 @@ def test_it_asks_before_it_revokes(alice: Tenant) -> None:
     assert "Revoked." in client.get(page(alice.key, "history")).content.decode()
 
 
+@pytest.mark.row("B366")
 def test_it_revokes_once(alice: Tenant) -> None:
     client = console()
     client.post(page(alice.key, "revoke"), {"confirmed": "yes"})

@@ -50,15 +50,15 @@ class TokenCounts(Struct):
 class FunctionCall(Struct):
     """A function and its arguments. In a chunk, a further piece of them."""
 
-    name: str | None | UnsetType = UNSET
-    arguments: str | None | UnsetType = UNSET
+    name: str | UnsetType | None = UNSET
+    arguments: str | UnsetType | None = UNSET
 
 
 class ToolCall(Struct):
     """A call the model wants made."""
 
-    id: str | None | UnsetType = UNSET
-    type: str | None | UnsetType = UNSET
+    id: str | UnsetType | None = UNSET
+    type: str | UnsetType | None = UNSET
     index: int | UnsetType = UNSET
     function: FunctionCall | UnsetType = UNSET
     custom: dict[str, Any] | UnsetType = UNSET
@@ -72,11 +72,11 @@ class AnswerMessage(Struct):
     refusal: str | None
     annotations: list[dict[str, Any]]
     tool_calls: list[ToolCall] | UnsetType = UNSET
-    function_call: FunctionCall | None | UnsetType = UNSET
-    reasoning: str | None | UnsetType = UNSET
-    reasoning_content: str | None | UnsetType = UNSET
-    reasoning_details: list[dict[str, Any]] | None | UnsetType = UNSET
-    audio: dict[str, Any] | None | UnsetType = UNSET
+    function_call: FunctionCall | UnsetType | None = UNSET
+    reasoning: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    reasoning_details: list[dict[str, Any]] | UnsetType | None = UNSET
+    audio: dict[str, Any] | UnsetType | None = UNSET
 
 
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
@@ -103,20 +103,20 @@ class ChatCompletion(Struct):
     model: str
     choices: list[AnswerChoice]
     usage: TokenCounts
-    system_fingerprint: str | None | UnsetType = UNSET
-    service_tier: str | None | UnsetType = UNSET
+    system_fingerprint: str | UnsetType | None = UNSET
+    service_tier: str | UnsetType | None = UNSET
 
 
 class Delta(Struct):
     """What a chunk adds to a message."""
 
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | None | UnsetType = UNSET
-    refusal: str | None | UnsetType = UNSET
-    tool_calls: list[ToolCall] | None | UnsetType = UNSET
-    reasoning: str | None | UnsetType = UNSET
-    reasoning_content: str | None | UnsetType = UNSET
-    reasoning_details: list[dict[str, Any]] | None | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
+    refusal: str | UnsetType | None = UNSET
+    tool_calls: list[ToolCall] | UnsetType | None = UNSET
+    reasoning: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    reasoning_details: list[dict[str, Any]] | UnsetType | None = UNSET
     annotations: list[dict[str, Any]] | UnsetType = UNSET
 
 
@@ -127,7 +127,7 @@ class ChunkChoice(Struct):
     delta: Delta
     finish_reason: Finish | None
     native_finish_reason: str | UnsetType = UNSET
-    logprobs: dict[str, Any] | None | UnsetType = UNSET
+    logprobs: dict[str, Any] | UnsetType | None = UNSET
 
 
 class ChatCompletionChunk(Struct):
@@ -138,5 +138,5 @@ class ChatCompletionChunk(Struct):
     created: Annotated[int, Meta(description="Unix seconds.")]
     model: str
     choices: list[ChunkChoice]
-    usage: TokenCounts | None | UnsetType = UNSET
-    system_fingerprint: str | None | UnsetType = UNSET
+    usage: TokenCounts | UnsetType | None = UNSET
+    system_fingerprint: str | UnsetType | None = UNSET

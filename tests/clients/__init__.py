@@ -4,5 +4,7 @@
 `text` (what the model said), `usage` ([prompt tokens, completion tokens] as the client tells them, summed over the
 steps of a loop), for the streamed cases `pieces` (the texts as they came), and for `schema` `object` (the parsed
 answer). The cases: chat, stream, loop, streamed_loop and schema. The tool of the two loops is called `weather` and
-takes a `city`; running it is a POST to TOOL_URL, and its answer is "sunny in " and the city.
+takes a `city`; running it POSTs to TOOL_URL what the simulated provider's model shall do from then on, and its
+answer is "sunny in " and the city. The shape that `schema` asks for is an object with a string called `model`, as
+a request is one.
 """

@@ -22,7 +22,7 @@ const looping = {
       description: "The weather in a city.",
       inputSchema: z.object({ city: z.string() }),
       execute: async ({ city }) => {
-        await fetch(toolUrl, { method: "POST", body: "echo" });
+        await fetch(toolUrl, { method: "POST", body: "echo&prompt=11" });
         return `sunny in ${city}`;
       },
     }),
@@ -47,10 +47,7 @@ const cases = {
   stream: () => streamed(ask("good day")),
   loop: () => whole({ ...ask("what is the weather?"), ...looping }),
   streamed_loop: () => streamed({ ...ask("what is the weather?"), ...looping }),
-  schema() {
-    const shape = z.object({ name: z.string(), people: z.number().int() });
-    return whole({ ...ask("which city?"), output: Output.object({ schema: shape }) });
-  },
+  schema: () => whole({ ...ask("which model?"), output: Output.object({ schema: z.object({ model: z.string() }) }) }),
 };
 
 console.log(JSON.stringify(await cases[kind]()));

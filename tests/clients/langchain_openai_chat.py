@@ -15,17 +15,16 @@ KIND, MODEL, TOOL_URL = sys.argv[1:]
 CHAT = ChatOpenAI(model=MODEL, max_retries=0, stream_usage=True)
 
 
-class City(BaseModel):
+class Request(BaseModel):
     """An answer with a shape."""
 
-    name: str
-    people: int
+    model: str
 
 
 @tool
 def weather(city: str) -> str:
     """The weather in a city."""
-    httpx.post(TOOL_URL, content="echo", trust_env=False).raise_for_status()
+    httpx.post(TOOL_URL, content="echo&prompt=11", trust_env=False).raise_for_status()
     return f"sunny in {city}"
 
 
@@ -69,8 +68,8 @@ def loop(*, stream: bool) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """An answer with a shape."""
-    shaped: Any = CHAT.with_structured_output(City, method="json_schema", include_raw=True)
-    answer = shaped.invoke("which city?")
+    shaped: Any = CHAT.with_structured_output(Request, method="json_schema", include_raw=True)
+    answer = shaped.invoke("which model?")
     return {**told([answer["raw"]]), "object": answer["parsed"].model_dump()}
 
 

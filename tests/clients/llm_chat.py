@@ -16,16 +16,15 @@ from pydantic import BaseModel
 KIND, MODEL, TOOL_URL = sys.argv[1:]
 
 
-class City(BaseModel):
+class Request(BaseModel):
     """An answer with a shape."""
 
-    name: str
-    people: int
+    model: str
 
 
 def weather(city: str) -> str:
     """The weather in a city."""
-    httpx.post(TOOL_URL, content="echo", trust_env=False).raise_for_status()
+    httpx.post(TOOL_URL, content="echo&prompt=11", trust_env=False).raise_for_status()
     return f"sunny in {city}"
 
 
@@ -74,7 +73,7 @@ CASES: dict[str, Any] = {
     "stream": lambda: prompted("good day", stream=True),
     "loop": lambda: loop(stream=False),
     "streamed_loop": lambda: loop(stream=True),
-    "schema": lambda: prompted("which city?", stream=False, schema=City),
+    "schema": lambda: prompted("which model?", stream=False, schema=Request),
 }
 
 print(json.dumps(CASES[KIND]()))

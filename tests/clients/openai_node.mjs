@@ -17,7 +17,7 @@ const weather = {
     parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
     parse: JSON.parse,
     function: async ({ city }) => {
-      await fetch(toolUrl, { method: "POST", body: "echo" });
+      await fetch(toolUrl, { method: "POST", body: "echo&prompt=11" });
       return `sunny in ${city}`;
     },
   },
@@ -51,9 +51,8 @@ const cases = {
     return loop(client.chat.completions.runTools({ ...ask("what is the weather?"), tools: [weather], ...options }));
   },
   async schema() {
-    const shape = z.object({ name: z.string(), people: z.number().int() });
-    const format = zodResponseFormat(shape, "city");
-    const answer = await client.chat.completions.parse({ ...ask("which city?"), response_format: format });
+    const format = zodResponseFormat(z.object({ model: z.string() }), "request");
+    const answer = await client.chat.completions.parse({ ...ask("which model?"), response_format: format });
     const { content, parsed } = answer.choices[0].message;
     return { text: content, object: parsed, usage: both(answer.usage) };
   },

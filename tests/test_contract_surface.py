@@ -1,0 +1,216 @@
+"""What the API does not serve, and what it says of models, keys and fields that few tests speak of."""
+
+import json
+from typing import Any
+
+import pytest
+
+from billing.models import Budget, Limit
+from tests.cast import Tenant, make_key
+from tests.product import Gateway, synchronize
+from tests.shelf import make_model, make_provider
+from tests.simulated.process import SimulatedProvider
+from tests.speech import ALL, error, nothing_happened, speak
+
+NOT_SERVED = [
+    "rerank", "audio/speech", "audio/transcriptions", "audio/translations", "images/generations", "images/edits",
+    "images/variations", "videos", "interactions", "management/flow_rate", "management/subscription/detail",
+    "management/insurance", "insurance", "subscription", "redeem", "oauth/token", "oauth/authorize",
+]  # fmt: skip
+
+
+@pytest.fixture
+def provider(simulated: SimulatedProvider) -> Any:
+    """A provider row for the simulated provider."""
+    return make_provider(simulated.base_url)
+
+
+def sent(answer: Any) -> Any:
+    """The body that a provider got, from the answer of one that says it back."""
+    return json.loads(answer.json()["choices"][0]["message"]["content"])
+
+
+# --- what is not served ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("B016", "B325", "B327", "B328", "B329", "B359", "B360", "B361", "B362")
+@pytest.mark.row("B373", "B374", "B375", "B376", "B386", "B387")
+@pytest.mark.parametrize("dialect", ALL)
+def test_what_is_out_of_scope_is_not_found(gateway: Gateway, alice: Tenant, dialect: str) -> None:
+    speak(alice, dialect)
+    _, manager = make_key(alice.project, name="manager", scopes=["inference", "management"])
+    synchronize(gateway)
+    types = {"standard": "invalid_request_error", "zenmux": "not_found", "ezrouter": "new_api_error"}
+    for prefix in ("/v1", "/api/v1"):
+        for path in NOT_SERVED:
+            for method in ("GET", "POST"):
+                answer = gateway.client.request(method, f"{prefix}/{path}", headers={"x-api-key": manager}, json={})
+                assert (answer.status_code, error(answer)["type"]) == (404, types[dialect]), (method, prefix, path)
+                assert answer.headers["x-request-id"]
+    assert nothing_happened(alice)
+
+
+@pytest.mark.row("B016")
+def test_an_access_token_of_an_application_is_no_key(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    model = make_model(provider)
+    synchronize(gateway)
+    answer = gateway.chat("eyJhbGciOiJIUzI1NiJ9.eyJzY29wZSI6ImluZmVyZW5jZTppbnZva2UifQ.c2lnbmF0dXJl", model.slug)
+    assert (answer.status_code, error(answer)["code"]) == (401, "invalid_api_key")
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("B075", "B287")
+@pytest.mark.parametrize(
+    ("dialect", "type", "code"),
+    [
+        ("standard", "invalid_request_error", "model_not_supported"),
+        ("zenmux", "model_not_supported", "404"),
+        ("ezrouter", "new_api_error", "model_not_supported"),
+    ],
+)
+def test_a_model_that_does_not_chat_says_so(
+    gateway: Gateway, alice: Tenant, provider: Any, dialect: str, type: str, code: str
+) -> None:
+    speak(alice, dialect)
+    films = make_model(provider, output_modalities=["video"])
+    speaks = make_model(provider, output_modalities=["audio"])
+    unknown = make_model(provider, output_modalities=[])
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, films.slug)
+    assert (answer.status_code, error(answer)["type"], error(answer)["code"]) == (404, type, code)
+    assert f"The model '{films.slug}' does not chat: it makes video." in error(answer)["message"]
+    assert nothing_happened(alice)
+    assert [gateway.chat(alice.secret, model.slug).status_code for model in (speaks, unknown)] == [200, 200]
+
+
+@pytest.mark.row("B392", "B393", "B394", "B395")
+def test_what_a_models_page_tells_is_in_its_entry(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    taken = ["max_completion_tokens", "temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop"]
+    model = make_model(
+        provider, context_length=65_536, max_output=32_768, supported_parameters=taken, output_modalities=["text"]
+    )
+    synchronize(gateway)
+    entry = gateway.client.get(f"/v1/models/{model.slug}", headers={"x-api-key": alice.secret}).json()
+    assert (entry["context_length"], entry["max_output"]) == (65_536, 32_768)
+    assert entry["supported_parameters"] == taken
+    assert entry["supported_endpoint_types"] == ["openai"]
+    # What has no price is not there, neither as nothing nor as null.
+    assert entry["pricings"].keys() == {"prompt", "completion"}
+
+
+@pytest.mark.row("B394", "B108", "B192")
+def test_what_is_not_listed_is_withheld_and_named(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    model = make_model(provider, "sim-small?echo", supported_parameters=["temperature", "seed"])
+    synchronize(gateway)
+    answer = gateway.chat(
+        alice.secret, model.slug, temperature=0.5, seed=3, reasoning_effort="high", logit_bias={"5": 1}
+    )
+    assert answer.status_code == 200
+    assert answer.headers["x-gateway-ignored-params"] == "reasoning_effort, logit_bias"
+    body = sent(answer)
+    assert (body["temperature"], body["seed"]) == (0.5, 3)
+    assert body.keys().isdisjoint({"reasoning_effort", "logit_bias"})
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("B178")
+@pytest.mark.parametrize("dialect", ["standard", "zenmux"])
+def test_without_a_wish_no_effort_is_sent(gateway: Gateway, alice: Tenant, provider: Any, dialect: str) -> None:
+    speak(alice, dialect)
+    model = make_model(provider, "sim-small?echo", capabilities=["reasoning"])
+    synchronize(gateway)
+    body = sent(gateway.chat(alice.secret, model.slug))
+    assert body.keys().isdisjoint({"reasoning", "reasoning_effort", "thinking"})
+
+
+@pytest.mark.row("B150", "B167", "B170")
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {},
+        {"provider": {"routing": {"type": "priority", "providers": ["acme", "acme/eu-west"]}}},
+        {"model_routing_config": {"available_models": ["acme/m-1"]}},
+    ],
+)
+def test_wishes_for_routing_may_be_absent_and_never_reach_a_provider(
+    gateway: Gateway, alice: Tenant, provider: Any, wishes: dict[str, Any]
+) -> None:
+    model = make_model(provider, "sim-small?echo")
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, model.slug, **wishes)
+    assert answer.status_code == 200
+    assert sent(answer).keys().isdisjoint({"provider", "model_routing_config"})
+
+
+@pytest.mark.row("B195")
+@pytest.mark.parametrize("dialect", ["standard", "zenmux"])
+def test_a_json_object_is_asked_for_in_the_clients_words(
+    gateway: Gateway, alice: Tenant, provider: Any, dialect: str
+) -> None:
+    speak(alice, dialect)
+    model = make_model(provider, "sim-small?echo")
+    synchronize(gateway)
+    asked = {"response_format": {"type": "json_object"}}
+    body = sent(gateway.chat(alice.secret, model.slug, **asked))
+    assert body == {**asked, "model": "sim-small?echo", "messages": [{"role": "user", "content": "hi"}]}
+
+
+# --- keys and organizations -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("B367")
+def test_each_bound_of_a_key_has_its_own_refusal(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    model = make_model(provider)
+    keys = {name: make_key(alice.project, name=name) for name in ("money", "requests", "tokens")}
+    _, narrow = make_key(alice.project, name="narrow", allowed_models=["other/model"])
+    of = {"organization": alice.organization}
+    Budget.objects.create(**of, key=keys["money"][0], period="total", amount=0)
+    for measure in ("requests", "tokens"):
+        Limit.objects.create(**of, key=keys[measure][0], measure=measure, value=0)
+    synchronize(gateway)
+    told = {name: gateway.chat(secret, model.slug) for name, (_, secret) in keys.items()}
+    told["narrow"] = gateway.chat(narrow, model.slug)
+    assert {name: (answer.status_code, error(answer)["code"]) for name, answer in told.items()} == {
+        "money": (402, "insufficient_credit"),
+        "requests": (429, "rate_limit_exceeded"),
+        "tokens": (429, "rate_limit_exceeded"),
+        "narrow": (404, "model_not_found"),
+    }
+    assert nothing_happened(alice)
+    assert gateway.chat(alice.secret, model.slug).status_code == 200
+
+
+@pytest.mark.row("B366", "B015")
+def test_a_key_has_a_name_and_can_be_switched_off(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    model = make_model(provider)
+    key, secret = make_key(alice.project, name="build server")
+    synchronize(gateway)
+    assert gateway.chat(secret, model.slug).status_code == 200
+    told = gateway.client.get("/api/usage/token", headers={"x-api-key": secret}).json()
+    assert told["data"]["name"] == "build server"
+    key.revoked_at = key.created_at
+    key.save()
+    synchronize(gateway)
+    assert gateway.chat(secret, model.slug).status_code == 401
+    assert gateway.chat(alice.secret, model.slug).status_code == 200
+
+
+@pytest.mark.row("B377", "B320")
+def test_organizations_share_nothing(gateway: Gateway, alice: Tenant, charlie: Tenant, provider: Any) -> None:
+    model = make_model(provider, "sim-small?tokens=7&prompt=11")
+    Budget.objects.create(organization=alice.organization, period="total", amount=5)
+    _, hers = make_key(alice.project, name="manager", scopes=["management"])
+    _, his = make_key(charlie.project, name="manager", scopes=["management"])
+    synchronize(gateway)
+    id = gateway.chat(alice.secret, model.slug).json()["id"]
+
+    def seen(path: str, secret: str) -> Any:
+        return gateway.client.get(f"/v1/management/{path}", headers={"x-api-key": secret})
+
+    assert [seen(f"generation?id={id}", secret).status_code for secret in (hers, his)] == [200, 404]
+    balances = [seen("payg/balance", secret).json()["data"]["total_credits"] for secret in (hers, his)]
+    assert balances == [4.99995, None]

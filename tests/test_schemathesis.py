@@ -1,0 +1,63 @@
+"""The OpenAPI document is true: requests made from it, at random, are answered by a running gateway as it says."""
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gateway.openapi import document
+from tests.cast import make_key, make_tenant
+from tests.product import Gateway, synchronize
+from tests.shelf import make_model, make_provider
+from tests.simulated.process import SimulatedProvider
+
+CHECKS = [
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+PROVIDERS_FAULT = (502, 503, 504)  # Documented: the gateway's word for a provider that failed.
+
+# What lies under /api/v1 is the same list of routes as under /v1.
+# The key is the test's own: an invented one beside it would end every call with 401.
+CONFIG = {"phases": {"coverage": {"unexpected-methods": []}}, "generation": {"with-security-parameters": False}}
+schema = schemathesis.openapi.from_dict(document(), config=SchemathesisConfig.from_dict(CONFIG)).exclude(
+    path_regex="^/api/v1/"
+)
+
+
+@pytest.fixture(scope="module")
+def known(gateway: Gateway, simulated: SimulatedProvider) -> tuple[str, str]:
+    """A key with every scope that the document names, and a model it may use."""
+    model = make_model(make_provider(simulated.url))
+    _, secret = make_key(make_tenant("alice").project, scopes=["inference", "files", "management"])
+    synchronize(gateway)
+    return secret, model.slug
+
+
+@schema.parametrize()
+@settings(
+    max_examples=15,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_the_gateway_answers_as_documented(
+    case: schemathesis.Case[Any], gateway: Gateway, known: tuple[str, str]
+) -> None:
+    secret, model = known
+    if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+        case.body["model"] = model  # else nothing would ever get as far as a provider
+    response = case.call(base_url=gateway.url, headers={"Authorization": f"Bearer {secret}"})
+    assert response.status_code < 500 or response.status_code in PROVIDERS_FAULT
+    case.validate_response(response, checks=CHECKS)
