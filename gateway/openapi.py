@@ -181,10 +181,7 @@ def _responses(route: Route, row: Operation) -> dict[str, Any]:
     types = row.by_shape.get(route.options.get("shape"), row.answers)  # type: ignore[arg-type]
     answer: dict[str, Any] = {"description": "The answer.", "content": {row.media: {"schema": _one_of(types)}}}
     if row.stream:
-        reference = REF.format(name=row.stream.__name__)
-        answer["content"]["text/event-stream"] = {
-            "schema": {"type": "string", "description": f"Server-sent events; the data of each is {reference}"}
-        }
+        answer["content"]["text/event-stream"] = {"schema": _event(row.stream)}
     names = dict(row.headers)
     if route.options.get("deprecated"):
         names |= {"Deprecation": "Since when, as RFC 9745 has it.", "Link": "What to call instead."}
@@ -205,6 +202,18 @@ def _responses(route: Route, row: Operation) -> dict[str, Any]:
     for response in responses.values():
         response["headers"] = {"x-request-id": REQUEST_ID, **response.get("headers", {})}
     return {str(status): responses[status] for status in sorted(responses)}
+
+
+def _event(type: type) -> dict[str, Any]:
+    """One server-sent event, as OpenAPI 3.2 has it. Its data is JSON, but for the last event's, `[DONE]`."""
+    said = _one_of((type, answers.Error))
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
+    return {
+        "type": "object",
+        "description": "One event. Many follow each other; the data of the last one is [DONE].",
+        "required": ["data"],
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, data]}},
+    }
 
 
 def _told(errors: Iterable[GatewayError]) -> dict[int, str]:

@@ -134,7 +134,7 @@ class Attempt(Struct):
     """One dial of a provider; times are milliseconds."""
 
     number: int
-    status: int | None
+    status: str
     fault: str | None
     duration: int | None
     ttft: int | None

@@ -10,7 +10,7 @@ from tests.cast import Tenant, make_key
 from tests.product import Gateway, synchronize
 from tests.shelf import make_model, make_provider
 from tests.simulated.process import SimulatedProvider
-from tests.speech import ALL, error, nothing_happened, speak
+from tests.speech import ALL, error, events, nothing_happened, speak
 
 NOT_SERVED = [
     "rerank", "audio/speech", "audio/transcriptions", "audio/translations", "images/generations", "images/edits",
@@ -157,6 +157,53 @@ def test_a_json_object_is_asked_for_in_the_clients_words(
     asked = {"response_format": {"type": "json_object"}}
     body = sent(gateway.chat(alice.secret, model.slug, **asked))
     assert body == {**asked, "model": "sim-small?echo", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.row("B029", "B030")
+def test_nothing_of_an_earlier_call_is_remembered(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    model = make_model(provider, "sim-small?echo")
+    synchronize(gateway)
+    begun = [{"role": "user", "content": "Count to three."}, {"role": "assistant", "content": "One, two,"}]
+    for messages in (begun, [{"role": "user", "content": "And now?"}]):
+        body = sent(gateway.chat(alice.secret, model.slug, messages=messages, user="u-1"))
+        assert body == {"model": "sim-small?echo", "messages": messages, "user": "u-1"}
+
+
+@pytest.mark.row("B104", "B105", "B106", "B108")
+@pytest.mark.parametrize("dialect", ALL)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("logit_bias", {"5": 1}), ("brand_new", 1), ("store", True), ("functions", [{"name": "f", "parameters": {}}])],
+)
+def test_a_strict_project_is_refused_what_would_have_no_effect(
+    gateway: Gateway, alice: Tenant, provider: Any, dialect: str, field: str, value: Any
+) -> None:
+    alice.project.strict_params = True
+    speak(alice, dialect)
+    model = make_model(provider, supported_parameters=["temperature"])
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, model.slug, **{field: value})
+    assert answer.status_code == 400
+    assert error(answer)["message"].startswith(f"Parameter {field} is not supported")
+    assert nothing_happened(alice)
+
+
+@pytest.mark.row("B088", "B089")
+@pytest.mark.parametrize("stream", [False, True])
+def test_stops_past_what_a_provider_takes_are_enforced(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, stream: bool
+) -> None:
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, "sim-small?text=one%20two%20three%20four%20five")
+    synchronize(gateway)
+    stops = [f"none-{number}" for number in range(15)]
+    answer = gateway.chat(alice.secret, model.slug, stream=stream, stop=[*stops, "ree fo"])
+    said = events(answer.text)[:-1] if stream else [answer.json()]
+    parts = [choice["delta" if stream else "message"] for chunk in said for choice in chunk["choices"]]
+    assert "".join(part.get("content", "") for part in parts) == "one two th"
+    assert [chunk["choices"][0]["finish_reason"] for chunk in said if chunk["choices"]][-1] == "stop"
+    refused = gateway.chat(alice.secret, model.slug, stop=[*stops, "a", "b"])
+    assert (refused.status_code, error(refused)["param"]) == (400, "stop")
 
 
 # --- keys and organizations -----------------------------------------------------------------------------------------

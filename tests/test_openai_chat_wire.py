@@ -58,7 +58,6 @@ def test_a_stream_that_breaks_off_does_not_look_finished(tail: bytes) -> None:
     assert not seen.known["complete"]
 
 
-@pytest.mark.row("B271")
 def test_the_last_event_may_lack_its_blank_line() -> None:
     seen = relay_at_every_cut((OK + STOP + usage(3, 1)).rstrip(b"\n"))
     assert seen.fault is None
@@ -67,6 +66,7 @@ def test_the_last_event_may_lack_its_blank_line() -> None:
     assert seen.deltas == [({"role": "assistant", "content": ""}, None), ({"content": "late"}, None), ({}, "stop")]
 
 
+@pytest.mark.row("B271")
 def test_comments_and_pings_are_nothing() -> None:
     upstream = (
         b": PROCESSING\n\n: PROCESSING\n\ndata: : keepalive\n\ndata: \n\nevent: ping\ndata: {}\n\n"
