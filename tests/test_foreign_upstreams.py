@@ -32,12 +32,11 @@ PICTURE: Any = [
     {
         "role": "user",
         "content": [
-            {"type": "text", "text": "what is in this picture?"},
+            {"type": "text", "text": "what is in this picture?", "a_new_field": {"deep": [1, 2]}},
             {
                 "type": "image_url",
                 "image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUg==", "detail": "low"},
             },
-            {"type": "a_new_part", "value": {"deep": [1, 2]}},
         ],
         "name": "ann",
         "cache_control": {"type": "ephemeral"},

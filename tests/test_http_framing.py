@@ -254,15 +254,26 @@ def test_head_is_get_without_a_body(gateway: Gateway, alice: Tenant) -> None:
         assert line.answer("GET").json == {"status": "ok"}
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "TRACE"])
 def test_a_method_that_an_endpoint_does_not_take_is_405(
     gateway: Gateway, alice: Tenant, model: str, method: str
 ) -> None:
     with dial(gateway) as line:
         line.send(chat(alice.secret, model, "X-Secret: canary").replace(b"POST", method.encode(), 1))
         answer = line.answer()
-    assert (answer.status, answer.code, answer.headers["allow"]) == (405, "method_not_allowed", "POST")
+    assert (answer.status, answer.code, answer.headers["allow"]) == (405, "method_not_allowed", "POST, OPTIONS")
     assert b"canary" not in answer.body
+    assert not Usage.objects.filter(organization=alice.organization.id).exists()
+
+
+def test_options_with_a_body_says_what_an_endpoint_takes_and_does_nothing(
+    gateway: Gateway, alice: Tenant, model: str
+) -> None:
+    with dial(gateway) as line:
+        line.send(chat(alice.secret, model, "X-Secret: canary").replace(b"POST", b"OPTIONS", 1))
+        answer = line.answer()
+    assert (answer.status, answer.body, answer.headers["allow"]) == (204, b"", "POST, OPTIONS")
+    assert "canary" not in str(answer.headers)
     assert not Usage.objects.filter(organization=alice.organization.id).exists()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects import DIALECTS
+from gateway.dialects import DIALECTS, STANDARD
 from gateway.errors import InvalidRequest
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.openai_chat import KNOWN_FIELDS, ChatRequest, parse, upstream_body
@@ -48,7 +48,7 @@ def test_it_reads_the_smallest_request() -> None:
 
 
 def test_it_is_in_the_registry() -> None:
-    assert PROTOCOLS["openai_chat"].parse(ask(), 9).model == "m-1"
+    assert PROTOCOLS["openai_chat"].parse(ask(), 9, STANDARD).model == "m-1"
 
 
 def test_it_reads_what_the_gateway_acts_on() -> None:

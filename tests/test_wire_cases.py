@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from tests.cast import Tenant
-from tests.openai_answers import DONE, chunk, usage, whole
+from tests.openai_answers import DONE, chunk, shown, usage, whole
 from tests.playing import Play, player
 from tests.product import Gateway, synchronize
 from tests.shelf import make_model, make_provider
@@ -34,7 +34,7 @@ def test_an_answer_without_a_word_has_its_role_its_end_and_its_usage(play: Play)
     heard = play(ROLE + STOP + usage(5, 0) + DONE, body=WITH_USAGE)
     assert heard.deltas == [({"role": "assistant", "content": ""}, None), ({}, "stop")]
     assert heard.payloads[-2]["choices"] == []
-    assert heard.reported == [{"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}]
+    assert heard.reported == [shown(5, 0)]
     assert heard.billed == (5, 0, "reported")
 
 
@@ -53,7 +53,7 @@ def test_placeholders_of_roles_and_usage_are_dropped(play: Play) -> None:
     )
     heard = play(upstream, body=WITH_USAGE)
     assert heard.deltas == [({"role": "assistant", "content": "a"}, None), ({"content": "b"}, None), ({}, "stop")]
-    assert heard.reported == [{"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}]
+    assert heard.reported == [shown(7, 2)]
     assert heard.payloads[-2]["choices"] == []
     assert heard.billed == (7, 2, "reported")
 

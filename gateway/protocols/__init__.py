@@ -71,7 +71,7 @@ class WireProtocol(Protocol):
     ) -> bytes:
         """What is sent to an upstream of this protocol."""
 
-    def AnswerReader(  # noqa: N802
+    def AnswerReader(
         self,
         request: ChatRequest,
         *,
