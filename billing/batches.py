@@ -135,7 +135,13 @@ class GroupCommit(Generic[Item, Result]):
         if self._waiting and len(self._tasks) < IN_FLIGHT:
             task = asyncio.get_running_loop().create_task(self._flush())
             self._tasks.add(task)  # the loop itself keeps only weak references
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # Between the flush's last look and this call something may have come that counted on it to go on.
+        if self._waiting and not task.cancelled():
+            self._start()
 
     async def _flush(self) -> None:
         while self._waiting:
