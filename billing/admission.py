@@ -19,7 +19,7 @@ import psycopg
 from billing.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
 from billing.leases import Lease
 
-PATIENCE = 0.2  # seconds a request waits for its hold
+PATIENCE = 0.18  # seconds a request waits for its hold
 GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
 AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are refused without asking it
 

@@ -36,14 +36,14 @@ def resolve_dead_holds() -> None:
 
 @shared_task(name="billing.prune")
 def prune() -> None:
-    """Deletes what nobody reads any more: notes of changes after an hour, windows of limits after two days, leases of
-    long dead processes without holds.
+    """Deletes what nobody reads any more: notes of changes and windows of limits after an hour, leases of long dead
+    processes without holds.
     """
     with connection.cursor() as cursor:
         cursor.execute("delete from accounts_change where at < now() - interval '1 hour'")
         cursor.execute(
             "delete from billing_counter"
-            " where period = 'minute' and period_start < now() - interval '2 days' and held = 0"
+            " where period = 'minute' and period_start < now() - interval '1 hour' and held = 0"
         )
         cursor.execute(
             "delete from billing_lease l where l.heartbeat_at < now() - interval '1 day'"

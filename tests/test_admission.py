@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from accounts.models import ApiKey
-from billing.admission import Held, HoldItem, Refused
+from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
 from billing.ids import new_id
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
@@ -365,6 +365,34 @@ def test_a_sending_that_arrives_after_the_end_changes_nothing(alice: Tenant, tmp
     assert Usage.objects.get(id=item.id).status == "completed"
     assert LedgerEntry.objects.filter(generation=item.id).count() == 1
     assert books(alice.organization).problems() == []
+
+
+def test_no_further_dial_of_a_revoked_key_or_of_what_others_have_ended(alice: Tenant) -> None:
+    first, second, third = (wanted(alice.key) for _ in range(3))
+
+    async def scenario() -> list[bool]:
+        async with admission() as door:
+            for item in (first, second):
+                await door.hold(item)
+            found = [await door.attempt_again(again(first, 2)), await door.attempt_again(again(third, 2))]
+            with database(owner_url()) as owner:
+                owner.execute("select billing_give_up(%s)", [[first.id]])
+                found.append(await door.attempt_again(again(first, 3)))
+                owner.execute("update accounts_apikey set revoked_at = now() where id = %s", [alice.key.pk])
+            return [*found, await door.attempt_again(again(second, 2))]
+
+    assert run(scenario()) == [True, False, False, False]
+    assert list(Attempt.objects.filter(generation=first.id).order_by("number").values_list("number", "status")) == [
+        (1, "unknown"),
+        (2, "unknown"),
+    ]
+    assert Attempt.objects.get(generation=second.id).number == 1
+    assert not Attempt.objects.filter(generation=third.id).exists()
+
+
+def again(item: HoldItem, number: int) -> AttemptItem:
+    """A further dial of a generation."""
+    return AttemptItem(new_id(), item.id, number, "provider", "upstream", item.key)
 
 
 def test_a_process_that_was_paused_renews_its_lease_before_it_holds(alice: Tenant) -> None:

@@ -9,6 +9,8 @@ from billing.batches import IN_FLIGHT, MOST, Connections, DatabaseAway, GroupCom
 from tests.backbone import app_url, database, owner_url
 from tests.product import until
 
+pytestmark = pytest.mark.backbone
+
 
 class Server:
     """What batches are sent to: it answers an item with itself, once `gate` is open."""

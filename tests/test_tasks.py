@@ -98,9 +98,9 @@ class Mess:
         self.old_lease, self.recent_lease = uuid4(), uuid4()
         self.old_change, self.recent_change = self._change("61 minutes"), self._change("59 minutes")
         now = datetime.now(UTC)
-        self.old_window = self._window("minute", now - timedelta(days=2, minutes=2))
-        self.held_window = self._window("minute", now - timedelta(days=2, minutes=3), held=1)
-        self.recent_window = self._window("minute", now - timedelta(days=1))
+        self.old_window = self._window("minute", now - timedelta(minutes=62))
+        self.held_window = self._window("minute", now - timedelta(minutes=63), held=1)
+        self.recent_window = self._window("minute", now - timedelta(minutes=58))
         self.old_day = self._window("day", now - timedelta(days=40))
         with database(owner_url()) as owner:
             for id, age in ((self.old_lease, "25 hours"), (self.recent_lease, "23 hours")):

@@ -242,7 +242,8 @@ end
 $$;
 
 -- Writes further attempts before their dials. p_items: [{id, generation, number, provider, upstream_model, key}].
--- Returns whether each may be dialled: a key revoked since the hold makes no further call.
+-- Returns whether each may be dialled: a key revoked since the hold makes no further call, nor does a generation that
+-- others have ended, its process having been paused for so long.
 create or replace function billing_attempt_again(p_items jsonb)
 returns table (id uuid, alive boolean)
 language plpgsql as $$
@@ -253,9 +254,10 @@ begin
       from jsonb_to_recordset(p_items) as r(id uuid, generation uuid, number smallint, provider text,
                                             upstream_model text, key uuid)
       join accounts_alive_key k on k.id = r.key
+      join billing_hold h on h.id = r.generation
         on conflict do nothing;
     return query
-    select r.id, k.id is not null
-      from jsonb_to_recordset(p_items) as r(id uuid, key uuid) left join accounts_alive_key k on k.id = r.key;
+    select r.id, a.id is not null
+      from jsonb_to_recordset(p_items) as r(id uuid) left join billing_attempt a on a.id = r.id;
 end
 $$;

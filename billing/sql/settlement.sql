@@ -263,30 +263,43 @@ returns void
 language plpgsql security definer set search_path from current as $$
 declare
     v_now timestamptz := clock_timestamp();
+    -- What is open began after this, so older rows do not change any more.
+    v_recent uuid := billing_first_id(v_now - interval '1 hour');
+    v_budget billing_budget;
+    v_start timestamptz;
+    v_from uuid;
     v_counter bigint;
+    v_old numeric;
 begin
+    select * into strict v_budget from billing_budget b where b.id = p_budget;
+    v_start := billing_window(v_budget.period, v_now);
+    v_from := billing_first_id(v_start - interval '1 hour');  -- an id is made a moment before its hold
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    select b.organization_id, b.subject, 'money', b.period, billing_window(b.period, v_now), 0, 0
-      from billing_budget b where b.id = p_budget
+    values (v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0)
         on conflict do nothing;
+
+    -- The long sum, before the lock that every hold of this organization would wait for.
+    select coalesce(sum(u.charge), 0) into v_old
+      from billing_usage u
+     where u.organization = v_budget.organization_id and u.id >= v_from and u.id < v_recent and u.created_at >= v_start
+       and (v_budget.project_id is null or u.project = v_budget.project_id)
+       and (v_budget.key_id is null or u.key = v_budget.key_id);
 
     -- The counter of a budget that was there before and was deleted has missed what was spent since. Locked first, so
     -- that the sum, a later statement, sees every settlement that has written it.
-    select n.id into v_counter
+    select n.id into strict v_counter
       from billing_counter n
-      join billing_budget b on b.id = p_budget and n.subject = b.subject and n.measure = 'money'
-       and n.period = b.period and n.period_start = billing_window(b.period, v_now)
-       for no key update of n;
+     where n.subject = v_budget.subject and n.measure = 'money' and n.period = v_budget.period
+       and n.period_start = v_start
+       for no key update;
 
     update billing_counter n
-       set used = coalesce((
+       set used = v_old + coalesce((
                select sum(u.charge) from billing_usage u
-                where u.organization = b.organization_id and u.created_at >= n.period_start
-                  -- An id is made a moment before its hold.
-                  and u.id >= billing_first_id(n.period_start - interval '1 hour')
-                  and (b.project_id is null or u.project = b.project_id)
-                  and (b.key_id is null or u.key = b.key_id)), 0)
-      from billing_budget b
-     where b.id = p_budget and n.id = v_counter;
+                where u.organization = v_budget.organization_id and u.id >= greatest(v_from, v_recent)
+                  and u.created_at >= v_start
+                  and (v_budget.project_id is null or u.project = v_budget.project_id)
+                  and (v_budget.key_id is null or u.key = v_budget.key_id)), 0)
+     where n.id = v_counter;
 end
 $$;
