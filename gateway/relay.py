@@ -1,8 +1,8 @@
 """What happens to a request, in order. This is the only file that knows it.
 
     who calls         `authentication`, before the body is read
-    what is asked     the client's protocol: `parse`
-    which offers      `routing.plan`, over the snapshot taken once
+    what is asked     the client's protocol: `parse`; files it names by id are put in (`files`)
+    which offers      `prepare`: the model, what it takes of the parameters, `routing.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
     dial              the first offer; the next one while nothing meaningful has been relayed
     relay             every chunk as it comes, but for the last part
