@@ -104,10 +104,14 @@ class Snapshots:
 
     async def _load(self, connection: psycopg.AsyncConnection[Any]) -> None:
         # Read first, so that whatever commits while we load is followed afterwards.
-        xid = await _rows(connection, "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        ((xid, last),) = await _rows(
+            connection,
+            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint, coalesce(max(id), 0) from accounts_change",
+        )
         keys = map(callers.from_row, await _rows(connection, callers.QUERY))
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
-        self._from_xid, self._applied, self._distrusted = xid[0][0], set(), False
+        self._from_xid, self._applied, self._distrusted = xid, set(), False
+        self.last_change = last
         self._swap({caller.digest: caller for caller in keys}, Catalog(models))
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -138,6 +142,9 @@ class Snapshots:
         if any(table in changes for table in catalog.TABLES):
             models = await self._changed_models(connection, changes)
         self._swap(keys, models)
+        # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
+        if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
+            self._changed(changed - {caller.key for caller in keys.values()})
 
     async def _changed_keys(
         self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
