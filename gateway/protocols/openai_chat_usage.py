@@ -30,6 +30,15 @@ _EXTRAS = frozenset(
 )
 
 
+_CORE = frozenset(
+    {
+        *("prompt_tokens", "completion_tokens", "total_tokens"),
+        *("prompt_tokens_details", "completion_tokens_details"),
+    }
+)
+_NOT_PASSED = _PRIVATE | _EXTRAS
+
+
 class BadUsage(ValueError):
     """The usage object cannot be believed; the message says why, for the operator."""
 
@@ -57,6 +66,10 @@ def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
         completion = total - prompt
     if prompt is None or completion is None:
         raise BadUsage("usage lacks a core count")
+    if not sent and not written and usage.keys() <= _CORE:  # as many servers send it: nothing more to look for
+        tokens = Tokens(prompt=prompt, completion=completion)
+        _believe(tokens)
+        return tokens, usage
     reasoning = _count((written,), "reasoning_tokens") or 0
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning
@@ -118,14 +131,15 @@ def show(
         "input_tokens": tokens.prompt,
         "output_tokens": tokens.completion,
     }
-    made |= {name: value for name, value in sent.items() if name not in made and name not in _PRIVATE | _EXTRAS}
-    known = {
-        "usage_semantic": "openai",  # Cached tokens are inside the prompt's.
-        "usage_source": sent.get("usage_source") or "openai",
-        "claude_cache_creation_5_m_tokens": tokens.cache_write_5m,
-        "claude_cache_creation_1_h_tokens": tokens.cache_write_1h,
-    }
-    made |= {name: value for name, value in known.items() if name in extras}
+    made |= {name: value for name, value in sent.items() if name not in made and name not in _NOT_PASSED}
+    if extras:
+        known = {
+            "usage_semantic": "openai",  # Cached tokens are inside the prompt's.
+            "usage_source": sent.get("usage_source") or "openai",
+            "claude_cache_creation_5_m_tokens": tokens.cache_write_5m,
+            "claude_cache_creation_1_h_tokens": tokens.cache_write_1h,
+        }
+        made |= {name: value for name, value in known.items() if name in extras}
     if cost is not None:
         made["cost"] = msgspec.Raw(f"{cost.normalize():f}".encode())  # A number, all its digits and no exponent.
     return made
