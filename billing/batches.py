@@ -15,7 +15,7 @@ import psycopg
 logger = logging.getLogger(__name__)
 
 MOST = 256  # items a batch
-IN_FLIGHT = 2  # batches at once
+IN_FLIGHT = 1  # batches at once: a second one waits for the same counters' locks, and both are smaller
 STATEMENT_SECONDS = 2.0
 # PostgreSQL would plan the functions' statements anew for every batch, which costs more than running them.
 SESSION = (
