@@ -13,7 +13,7 @@ from uuid import UUID
 from billing.pricing import Line, Rate
 from billing.tokens import Tokens
 from gateway.model_lists import PRICE_NAMES, number
-from gateway.protocols.openai_chat_usage import show
+from gateway.protocols.openai_chat.usage import show
 
 ZERO = Decimal(0)
 API = "chat.completions"  # The one surface that generations come from.

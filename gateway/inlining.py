@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.openai_chat import ChatRequest
-from gateway.protocols.openai_chat_request_parts import media_type_of
+from gateway.protocols.openai_chat.request_parts import media_type_of
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.protocols.openai_chat_answer_schema import Count, TokenCounts
+from gateway.protocols.openai_chat.answer_schema import Count, TokenCounts
 from gateway.uploads import ANCHOR, LIFETIME, PURPOSES, SECONDS
 
 Dollars = Annotated[float, Meta(description="Dollars, exact.")]

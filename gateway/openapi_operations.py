@@ -43,8 +43,8 @@ from gateway.openapi_answers import (
     UploadForm,
     UsageAnswer,
 )
-from gateway.protocols.openai_chat_answer_schema import ChatCompletion, ChatCompletionChunk
-from gateway.protocols.openai_chat_request_schema import ChatCompletionRequest
+from gateway.protocols.openai_chat.answer_schema import ChatCompletion, ChatCompletionChunk
+from gateway.protocols.openai_chat.request_schema import ChatCompletionRequest
 
 Schema = dict[str, Any]
 

@@ -21,8 +21,8 @@ from typing import Any
 from gateway.dialects import Dialect
 from gateway.errors import InvalidRequest
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
-from gateway.protocols.openai_chat_request_checks import UNSUPPORTED, shown
-from gateway.protocols.openai_chat_request_reasoning import SPELLINGS, spell
+from gateway.protocols.openai_chat.request_checks import UNSUPPORTED, shown
+from gateway.protocols.openai_chat.request_reasoning import SPELLINGS, spell
 
 IGNORED_HEADER = "X-Gateway-Ignored-Params"
 MOST_STOPS = 4  # That an upstream takes unless its offer says otherwise; as OpenAI's own.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.openai_chat_reasoning import Reasoning, join
+from gateway.protocols.openai_chat.reasoning import Reasoning, join
 from tests.openai_answers import DONE, chunk, reader, relay, relay_at_every_cut, usage, whole
 
 STOP = chunk({}, "stop")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.dialects import DIALECTS
-from gateway.protocols.openai_chat_request_reasoning import (
+from gateway.protocols.openai_chat.request_reasoning import (
     EFFORTS,
     ReasoningWish,
     budget_of,

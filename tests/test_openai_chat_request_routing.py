@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.dialects import DIALECTS
-from gateway.protocols.openai_chat_request_routing import ModelRoutingWish, RoutingWish
+from gateway.protocols.openai_chat.request_routing import ModelRoutingWish, RoutingWish
 from tests.openai_requests import ask, fault, read, refused, sent, take
 
 CONFIG = "model_routing_config"

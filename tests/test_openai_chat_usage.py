@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from billing.tokens import LARGEST, Tokens
 from gateway.dialects import EZROUTER, STANDARD, ZENMUX
-from gateway.protocols.openai_chat_usage import BadUsage, read, show
+from gateway.protocols.openai_chat.usage import BadUsage, read, show
 from tests.openai_answers import DONE, chunk, reader, relay, shown, usage, whole
 
 REPORTING = replace(STANDARD, always_reports_usage=True)

@@ -14,8 +14,8 @@ from gateway.docs_views import Stylesheet
 from gateway.openapi import Route, _operation, document, routes
 from gateway.openapi_operations import OPERATIONS
 from gateway.protocols.openai_chat import KNOWN_FIELDS
-from gateway.protocols.openai_chat_request_messages import ROLES
-from gateway.protocols.openai_chat_request_parts import PARTS
+from gateway.protocols.openai_chat.request_messages import ROLES
+from gateway.protocols.openai_chat.request_parts import PARTS
 from gateway.rest import ApiView, UnknownPath
 from tests.openai_requests import ask, function, refused, saying, take
 from tests.product import Gateway

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import Fault, UpstreamFault
-from gateway.protocols.openai_chat_faults import fault_in_answer
-from gateway.protocols.openai_chat_message import Draft, deltas, merge, reasoning_bytes, text_bytes
-from gateway.protocols.openai_chat_reasoning import NAMES as REASONING
-from gateway.protocols.openai_chat_reasoning import Reasoning
-from gateway.protocols.openai_chat_tool_calls import ToolCalls, whole_calls
+from gateway.protocols.openai_chat.faults import fault_in_answer
+from gateway.protocols.openai_chat.message import Draft, deltas, merge, reasoning_bytes, text_bytes
+from gateway.protocols.openai_chat.reasoning import NAMES as REASONING
+from gateway.protocols.openai_chat.reasoning import Reasoning
+from gateway.protocols.openai_chat.tool_calls import ToolCalls, whole_calls
 from gateway.stops import Stopper
 
 MAX_CHOICES = 128

@@ -1,8 +1,4 @@
-"""The OpenAI chat completions protocol, both directions, without I/O.
-
-Here: what a client asks for (`parse`), and the body an upstream of the same protocol gets (`upstream_body`).
-The answer is read by `AnswerReader`, failures by `fault_from_response`, and told by `error_event`.
-"""
+"""What a client asks for (`parse`), and the body an upstream of the same protocol gets (`upstream_body`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,44 +6,31 @@ from typing import Any
 
 from gateway import strict_json
 from gateway.dialects import STANDARD, Dialect
-from gateway.protocols.openai_chat_answer import AnswerReader
-from gateway.protocols.openai_chat_faults import error_event, fault_from_response
-from gateway.protocols.openai_chat_overrides import refuse_overrides
-from gateway.protocols.openai_chat_request_checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
-from gateway.protocols.openai_chat_request_fields import CHECKS, end_user, stops, web_search
-from gateway.protocols.openai_chat_request_forms import (
+from gateway.protocols.openai_chat.overrides import refuse_overrides
+from gateway.protocols.openai_chat.request_checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
+from gateway.protocols.openai_chat.request_fields import CHECKS, end_user, stops, web_search
+from gateway.protocols.openai_chat.request_forms import (
     rewrite,
     tools_without_cache_control,
     with_reasoning_content,
     without_cache_control,
 )
-from gateway.protocols.openai_chat_request_messages import look, outline
-from gateway.protocols.openai_chat_request_parts import Media
-from gateway.protocols.openai_chat_request_reasoning import ReasoningWish, read_wish
-from gateway.protocols.openai_chat_request_routing import (
+from gateway.protocols.openai_chat.request_messages import look, outline
+from gateway.protocols.openai_chat.request_parts import Media
+from gateway.protocols.openai_chat.request_reasoning import ReasoningWish, read_wish
+from gateway.protocols.openai_chat.request_routing import (
     ModelRoutingWish,
     RoutingWish,
     not_understood,
     read_model_routing,
     read_routing,
 )
-from gateway.protocols.openai_chat_request_tools import (
+from gateway.protocols.openai_chat.request_tools import (
     function_call,
     functions,
     tool_choice,
     tools,
 )
-
-__all__ = [
-    "WHOLE",
-    "AnswerReader",
-    "ChatRequest",
-    "Fit",
-    "error_event",
-    "fault_from_response",
-    "parse",
-    "upstream_body",
-]
 
 # For the gateway: where to go, and what to show of what came back. No upstream sees them.
 OWN_FIELDS = frozenset({"provider", "model_routing_config", "usage", "include_reasoning"})
@@ -151,7 +134,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
 
     Raises `InvalidRequest` for the first fault in the documented order, with the offending `param`: model, messages,
     `stream_options` without a stream, `n`, `temperature`, the two conflicts, `provider.routing`, then the rest.
-    Overrides of the dial are refused by name, see `openai_chat_overrides`.
+    Overrides of the dial are refused by name, see `overrides`.
     """
     if type(body) is not dict:
         raise wrong("The body must be a JSON object.", None, TYPE)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.protocols.openai_chat_request_checks import boolean, fields, integer, one_of
+from gateway.protocols.openai_chat.request_checks import boolean, fields, integer, one_of
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SPELLINGS = ("reasoning", "reasoning_effort", "thinking")

@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from gateway.protocols import openai_chat_reasoning
+from gateway.protocols.openai_chat.reasoning import join
 
 
 class Draft:
@@ -64,7 +64,7 @@ class Draft:
         message = {"role": "assistant", "content": content, "refusal": refusal}
         message["annotations"] = rest.pop("annotations", [])
         if "reasoning_details" in self._lists:
-            rest["reasoning_details"] = openai_chat_reasoning.join(self._lists["reasoning_details"])
+            rest["reasoning_details"] = join(self._lists["reasoning_details"])
         message |= texts | rest
         if calls:
             message["tool_calls"] = calls

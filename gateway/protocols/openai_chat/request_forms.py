@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway import strict_json
-from gateway.protocols.openai_chat_request_parts import media_type_of
+from gateway.protocols.openai_chat.request_parts import media_type_of
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
 _CLAUDE = "anthropic-claude-v1"  # The format of thoughts that Anthropic's models sign.

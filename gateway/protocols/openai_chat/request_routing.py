@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.dialects import Dialect
-from gateway.protocols.openai_chat_request_checks import (
+from gateway.protocols.openai_chat.request_checks import (
     TYPE,
     fields,
     label,

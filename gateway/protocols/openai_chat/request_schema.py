@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gateway.dialects import STANDARD
-from gateway.protocols.openai_chat import MAX_CHOICES
-from gateway.protocols.openai_chat_messages_schema import CacheControl, Message, words
-from gateway.protocols.openai_chat_request_checks import MAX_LABEL, is_name
-from gateway.protocols.openai_chat_request_fields import MAX_CAP, MAX_KEY, MAX_PAIRS, MAX_STOP
-from gateway.protocols.openai_chat_request_messages import MAX_MESSAGES
-from gateway.protocols.openai_chat_request_reasoning import EFFORTS, MAX_BUDGET
-from gateway.protocols.openai_chat_request_routing import FACTORS, MAX_NAMES, STRATEGIES
-from gateway.protocols.openai_chat_request_tools import MAX_TOOLS
+from gateway.protocols.openai_chat.messages_schema import CacheControl, Message, words
+from gateway.protocols.openai_chat.request import MAX_CHOICES
+from gateway.protocols.openai_chat.request_checks import MAX_LABEL, is_name
+from gateway.protocols.openai_chat.request_fields import MAX_CAP, MAX_KEY, MAX_PAIRS, MAX_STOP
+from gateway.protocols.openai_chat.request_messages import MAX_MESSAGES
+from gateway.protocols.openai_chat.request_reasoning import EFFORTS, MAX_BUDGET
+from gateway.protocols.openai_chat.request_routing import FACTORS, MAX_NAMES, STRATEGIES
+from gateway.protocols.openai_chat.request_tools import MAX_TOOLS
 
 Name = Annotated[str, Meta(pattern=f"^{is_name.__self__.pattern}$")]
 Label = Annotated[str, Meta(max_length=MAX_LABEL)]

@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway.dialects import Dialect
 from gateway.errors import InvalidRequest
-from gateway.protocols.openai_chat_request_checks import MISSING, TYPE, missing, wrong
-from gateway.protocols.openai_chat_request_parts import Media, read_parts
+from gateway.protocols.openai_chat.request_checks import MISSING, TYPE, missing, wrong
+from gateway.protocols.openai_chat.request_parts import Media, read_parts
 
 MAX_MESSAGES = 100_000
 

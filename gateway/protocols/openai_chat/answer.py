@@ -20,13 +20,15 @@ from billing.tokens import Tokens, estimate
 from gateway import sse, strict_json
 from gateway.dialects import STANDARD, Dialect
 from gateway.errors import Fault, UpstreamFault
-from gateway.protocols import openai_chat_usage
-from gateway.protocols.openai_chat_choice import Choice, Manner, index_of, one_an_index
-from gateway.protocols.openai_chat_faults import fault_in_answer
-from gateway.protocols.openai_chat_opening import Opening
+from gateway.protocols.openai_chat.choice import Choice, Manner, index_of, one_an_index
+from gateway.protocols.openai_chat.faults import fault_in_answer
+from gateway.protocols.openai_chat.opening import Opening
+from gateway.protocols.openai_chat.usage import BadUsage
+from gateway.protocols.openai_chat.usage import read as read_usage
+from gateway.protocols.openai_chat.usage import show as show_usage
 
 if TYPE_CHECKING:
-    from gateway.protocols.openai_chat import ChatRequest
+    from gateway.protocols.openai_chat.request import ChatRequest
 
 MAX_WHOLE = 32 << 20  # Bytes of a JSON body.
 MAX_ASSEMBLED = 64 << 20  # Bytes of a stream that is put together in memory: some 300,000 tokens.
@@ -219,7 +221,7 @@ class AnswerReader:
         tokens, sent = self._usage
         thought = estimate(sum(choice.reasoning_bytes for choice in self._choices.values()))
         cost = self._cost if self._request.wants_cost else None
-        return openai_chat_usage.show(tokens, sent, extras=self._dialect.usage_extras, thought=thought, cost=cost)
+        return show_usage(tokens, sent, extras=self._dialect.usage_extras, thought=thought, cost=cost)
 
     def _done(self) -> None:
         """The upstream said that it is done, maybe without saying why, or nothing more is wanted of it."""
@@ -335,8 +337,8 @@ class AnswerReader:
     def _take_usage(self, usage: Any) -> None:
         """The last usage that is no placeholder stands, be it repeated, growing or a lie."""
         try:
-            read = openai_chat_usage.read(usage)
-        except openai_chat_usage.BadUsage:
+            read = read_usage(usage)
+        except BadUsage:
             self.usage, self._usage, self.usage_suspect = None, None, True
             return
         if read:

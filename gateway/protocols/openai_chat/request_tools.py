@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.openai_chat_request_checks import TYPE, check_cache_control, is_name, missing, wrong
+from gateway.protocols.openai_chat.request_checks import TYPE, check_cache_control, is_name, missing, wrong
 
 MAX_TOOLS = 128
 

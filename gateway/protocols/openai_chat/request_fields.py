@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.protocols.openai_chat_request_checks import (
+from gateway.protocols.openai_chat.request_checks import (
     MAX_LABEL,
     MISSING,
     TYPE,
@@ -26,7 +26,7 @@ from gateway.protocols.openai_chat_request_checks import (
     text,
     wrong,
 )
-from gateway.protocols.openai_chat_request_reasoning import check_effort, check_reasoning, check_thinking
+from gateway.protocols.openai_chat.request_reasoning import check_effort, check_reasoning, check_thinking
 
 MAX_CAP = 2**31
 MAX_STOP = 1024  # Characters of one stop sequence; the gateway may have to look for it.

@@ -1,11 +1,11 @@
-"""The messages of a chat request as types; see `openai_chat_request_schema`, which says what they are for."""
+"""The messages of a chat request as types; see `request_schema`, which says what they are for."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.protocols.openai_chat_request_parts import AUDIO_FORMATS, DETAILS
+from gateway.protocols.openai_chat.request_parts import AUDIO_FORMATS, DETAILS
 
 
 def words(words: Iterable[str]) -> Meta:

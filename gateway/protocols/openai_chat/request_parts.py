@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from gateway.errors import InvalidRequest
-from gateway.protocols.openai_chat_request_checks import MISSING, TYPE, check_cache_control, missing, shown, wrong
+from gateway.protocols.openai_chat.request_checks import MISSING, TYPE, check_cache_control, missing, shown, wrong
 
 AUDIO_FORMATS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm", "pcm16")
 IMAGE_TYPES = frozenset({"jpeg", "jpg", "png", "gif", "webp", "heic", "heif", "avif", "bmp"})
@@ -56,7 +56,7 @@ class Media:
     - `base64`: characters of media among the request's text
     - `modalities`: what a model must be able to read besides text, each with the path of the first part that needs it
     - `file_ids`: files of the project that are named instead of sent
-    - `to_rewrite`: some message is in a form that few upstreams of this protocol take, see `openai_chat_request_forms`
+    - `to_rewrite`: some message is in a form that few upstreams of this protocol take, see `request_forms`
     - `cache_control`: some part has a cache breakpoint
     """
 
