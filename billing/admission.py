@@ -75,6 +75,7 @@ class AttemptItem(msgspec.Struct):
     number: int
     provider: str
     upstream_model: str
+    model: str
     key: UUID
 
 

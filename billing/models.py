@@ -296,6 +296,7 @@ class Usage(models.Model):
     arithmetic = models.JSONField(default=list)  # [{item, quantity, cost, charge}], rates in dollars
     created_at = models.DateTimeField()
     settled_at = models.DateTimeField()
+    plan = models.JSONField(null=True)  # where it could go and why; see `routing.plan`
 
     class Meta:
         verbose_name = "generation"
@@ -322,6 +323,10 @@ class Attempt(models.Model):
     status = models.TextField()  # dialling, completed, failed, cancelled, unknown
     fault = models.TextField(blank=True)
     upstream_status = models.SmallIntegerField(null=True)
+    model = models.TextField(blank=True)  # the public one; a fallback may be of another than was asked for
+    credential = models.UUIDField(null=True)  # by which the provider knew us
+    prompt_tokens = models.IntegerField(null=True)  # as the provider counted; estimated where it did not
+    completion_tokens = models.IntegerField(null=True)
 
     class Meta:
         indexes = [models.Index(fields=["generation"], name="attempt_by_generation")]  # a generation's page

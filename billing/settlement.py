@@ -37,6 +37,10 @@ class Try(msgspec.Struct):
     status: str = "dialling"
     fault: str = ""
     upstream_status: int | None = None
+    model: str = ""
+    credential: UUID | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 class Settlement(msgspec.Struct):
@@ -84,6 +88,7 @@ class Settlement(msgspec.Struct):
     provider_cost: Decimal | None = Decimal(0)
     overrun: Decimal = Decimal(0)
     arithmetic: list[dict[str, Any]] = []
+    plan: dict[str, Any] | None = None
 
 
 def encode(settlement: Settlement) -> Line:

@@ -192,7 +192,7 @@ class Generation:
         attempt, number, candidate = new_id(), len(self._tries) + 1, self.call.offers[len(self._tries)]
         item = AttemptItem(
             attempt, self.call.id, number, candidate.offer.provider.slug, candidate.offer.upstream_model,
-            self.caller.key,
+            self.call.model.slug, self.caller.key,
         )  # fmt: skip
         try:
             if not await self._process.backbone.admission.attempt_again(item):
@@ -346,7 +346,9 @@ class Generation:
 
     def _try(self, id: UUID, number: int, candidate: Candidate, started_at: datetime) -> Try:
         offer = candidate.offer
-        return Try(id, self.call.id, number, offer.provider.slug, offer.upstream_model, started_at)
+        return Try(
+            id, self.call.id, number, offer.provider.slug, offer.upstream_model, started_at, model=self.call.model.slug
+        )
 
     def _refusal(self, refused: Refused) -> GatewayError:
         caller = self.caller

@@ -222,7 +222,7 @@ def _dial(generation: Generation, candidate: Candidate) -> Dial:
         ("Accept", "text/event-stream" if asked.stream else "application/json"),
         ("User-Agent", "meterline"),
     ]
-    headers += signing.headers(provider.auth_style, offer.secret or "")
+    headers += signing.headers(provider.auth_style, offer.credentials[0].secret if offer.credentials else "")
     return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
 
 

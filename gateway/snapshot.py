@@ -19,8 +19,9 @@ import psycopg
 from accounts import callers
 from accounts.callers import Caller
 from billing.batches import Connections, GroupCommit
-from routing import catalog
+from routing import catalog, policy
 from routing.catalog import Catalog
+from routing.policy import Policies
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Snapshot:
     version: int
     keys: Mapping[bytes, Caller]  # by digest
     catalog: Catalog
+    policies: Policies
 
 
 class TooManyLookups(Exception):
@@ -52,7 +54,7 @@ class Snapshots:
         self._changed = changed
         self._lookups: GroupCommit[list[bytes], Caller | None] = GroupCommit(self._find)
         self._looking = 0
-        self.current = Snapshot(0, {}, Catalog({}))
+        self.current = Snapshot(0, {}, Catalog({}), Policies())
         self.read_at = 0.0  # time.monotonic() of the last successful read
         self.last_change = 0  # the highest `Change.id` that `current` holds
         self._distrusted = True  # load everything
@@ -112,7 +114,8 @@ class Snapshots:
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
         self._from_xid, self._applied, self._distrusted = xid, set(), False
         self.last_change = last
-        self._swap({caller.digest: caller for caller in keys}, Catalog(models))
+        policies = policy.from_rows(await _rows(connection, policy.QUERY))
+        self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies)
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
         rows = await _rows(
@@ -136,12 +139,14 @@ class Snapshots:
         self.read_at = time.monotonic()
 
     async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
-        keys, models = self.current.keys, self.current.catalog
+        keys, models, policies = self.current.keys, self.current.catalog, self.current.policies
         if any(table in changes for table in PEOPLE):
             keys = await self._changed_keys(connection, changes)
         if any(table in changes for table in catalog.TABLES):
             models = await self._changed_models(connection, changes)
-        self._swap(keys, models)
+        if policy.TABLE in changes:
+            policies = policy.from_rows(await _rows(connection, policy.QUERY))
+        self._swap(keys, models, policies)
         # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
         if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
             self._changed(changed - {caller.key for caller in keys.values()})
@@ -189,9 +194,9 @@ class Snapshots:
         found = await _rows(connection, catalog.QUERY + "and m.id = any(%(ids)s)", {"ids": list(ids)})
         return models.with_models(ids, catalog.from_rows(found))
 
-    def _swap(self, keys: Mapping[bytes, Caller], models: Catalog) -> None:
+    def _swap(self, keys: Mapping[bytes, Caller], models: Catalog, policies: Policies) -> None:
         before = self.current
-        self.current = Snapshot(before.version + 1, keys, models)
+        self.current = Snapshot(before.version + 1, keys, models, policies)
         self.read_at = time.monotonic()
         if keys is not before.keys:
             self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})

@@ -114,6 +114,8 @@ class ProviderPage(Page):
             "Timeouts, in seconds",
             {"fields": (("connect_timeout", "first_byte_timeout"), ("idle_timeout", "total_timeout"))},
         ),
+        ("When it fails", {"fields": (("failure_threshold", "cooldown"),)}),
+        ("What it does with what it is sent", {"fields": (("trains_on_data", "retains_data"),)}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -151,6 +153,7 @@ class ModelPage(Page):
     fieldsets = (
         (None, {"fields": (("slug", "name"), "aliases", ("published_on", "active"))}),
         ("Sizes, in tokens", {"fields": (("context_length", "max_output"),)}),
+        ("Choosing a model", {"fields": ("quality",)}),
         (
             "What it takes",
             {"fields": (("input_modalities", "output_modalities"), ("supported_parameters", "capabilities"))},
@@ -183,4 +186,6 @@ class OfferPage(Page):
         ("priority", "weight"),
         ("tariff", "active"),
         ("context_length", "max_output"),
+        ("input_modalities", "supported_parameters"),
+        ("quality", "forced"),
     )

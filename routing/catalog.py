@@ -1,6 +1,7 @@
 """The catalog in memory: frozen, read by every request, swapped model by model when rows change."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,14 +12,18 @@ from accounts.sealing import CannotOpen, open_sealed
 from billing.pricing import Rate, Rates
 from routing.models import credential_place
 
-# A row for each active offer of each active model that a usable credential serves; offers without one come with NULLs,
-# so that a plan can say why it left them out. Narrowed by appending `where`.
+# A row for each active offer of each active model; an offer without a usable credential is there as well, so that a
+# plan can say why it left it out. Narrowed by appending `and`.
 QUERY = """
 select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities, m.context_length, m.max_output,
        m.supported_parameters, m.capabilities, m.published_on, m.image_token_bound, m.audio_token_bound,
-       m.file_token_bound, o.id, o.upstream_model, o.priority, o.weight, o.context_length, o.max_output,
+       m.file_token_bound, m.quality, o.id, o.upstream_model, o.priority, o.weight, o.context_length, o.max_output,
+       o.input_modalities, o.supported_parameters, o.quality, o.forced,
        p.slug, p.protocol, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
-       p.first_byte_timeout, p.idle_timeout, p.total_timeout, c.id, c.sealed,
+       p.first_byte_timeout, p.idle_timeout, p.total_timeout, p.failure_threshold, p.cooldown, p.trains_on_data,
+       p.retains_data,
+       (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
+         where c.provider_id = p.id and c.active and c.sealed <> ''),
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
                    select coalesce(jsonb_object_agg(r.item, jsonb_build_array(r.cost::text, r.charge::text)), '{}')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
@@ -26,9 +31,6 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
   from routing_model m
   left join (routing_offer o join routing_provider p on p.id = o.provider_id and p.active)
     on o.model_id = m.id and o.active
-  left join lateral (
-       select c.id, c.sealed from routing_credential c
-        where c.provider_id = p.id and c.active and c.sealed <> '' order by c.name limit 1) c on true
  where m.active
 """
 
@@ -76,11 +78,23 @@ class Provider:
     first_byte_timeout: float
     idle_timeout: float
     total_timeout: float
+    failure_threshold: int
+    cooldown: float  # seconds
+    trains_on_data: bool
+    retains_data: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A provider's secret, opened."""
+
+    id: UUID
+    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A model at a provider. `secret` is None when no credential is usable."""
+    """A model at a provider, with the provider's usable credentials by name. What it does not say is the model's."""
 
     id: int
     provider: Provider
@@ -89,8 +103,11 @@ class Offer:
     weight: int
     context_length: int
     max_output: int
-    credential: UUID | None
-    secret: str | None = field(repr=False)
+    input_modalities: tuple[str, ...]
+    supported_parameters: tuple[str, ...]
+    quality: int  # 0 to 100
+    forced: str  # the operator's word on its breaker: open, closed, or nothing
+    credentials: tuple[Credential, ...]
     versions: tuple[TariffVersion, ...]
 
     def tariff_at(self, now: datetime) -> TariffVersion | None:
@@ -121,6 +138,7 @@ class Model:
     image_token_bound: int
     audio_token_bound: int
     file_token_bound: int
+    quality: int  # 0 to 100
     offers: tuple[Offer, ...]
 
 
@@ -152,7 +170,10 @@ class Catalog:
         return {
             model.id
             for model in self.by_id.values()
-            if any(str(offer.id) in offers or str(offer.credential) in credentials for offer in model.offers)
+            if any(
+                str(offer.id) in offers or any(str(credential.id) in credentials for credential in offer.credentials)
+                for offer in model.offers
+            )
         } | {int(id) for id in changes.get("routing_model", ())}
 
 
@@ -161,27 +182,28 @@ def from_rows(rows: Iterable[Sequence[Any]]) -> dict[int, Model]:
     heads: dict[int, Sequence[Any]] = {}
     offers: dict[int, list[Offer]] = {}
     for row in rows:
-        heads[row[0]] = row[1:14]
+        heads[row[0]] = row[1:15]
         offers.setdefault(row[0], [])
-        if row[14] is not None and row[20] is not None:
+        if row[15] is not None and row[25] is not None:
             offers[row[0]].append(_offer(row))
     return {id: _model(id, head, offers[id]) for id, head in heads.items()}
 
 
 def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
-    slug, name, aliases, inputs, outputs, context, cap, parameters, capabilities, published, image, audio, file = head
+    (slug, name, aliases, inputs, outputs, context, cap, parameters, capabilities, published, image, audio, file,
+     quality) = head  # fmt: skip
     ordered = tuple(sorted(offers, key=lambda offer: (offer.priority, offer.id)))
     return Model(
         id, slug, name, tuple(aliases), tuple(inputs), tuple(outputs), context, cap, tuple(parameters),
-        tuple(capabilities), published, image, audio, file, ordered,
+        tuple(capabilities), published, image, audio, file, quality, ordered,
     )  # fmt: skip
 
 
 def _offer(row: Sequence[Any]) -> Offer:
-    model_context, model_cap = row[6], row[7]
-    id, upstream, priority, weight, context, cap = row[14:20]
-    provider = Provider(*row[20:30])
-    credential, sealed, versions = row[30:33]
+    model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
+    id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
+    provider = Provider(*row[25:39])
+    credentials, versions = row[39:41]
     return Offer(
         id,
         provider,
@@ -190,19 +212,19 @@ def _offer(row: Sequence[Any]) -> Offer:
         weight,
         context or model_context,
         cap or model_cap,
-        credential,
-        _open(credential, sealed, provider.base_url),
+        tuple(model_inputs if inputs is None else inputs),
+        tuple(model_parameters if parameters is None else parameters),
+        quality,
+        forced,
+        tuple(_opened(credentials or (), provider.base_url)),
         tuple(_version(*version) for version in versions or ()),
     )
 
 
-def _open(credential: UUID | None, sealed: str | None, base_url: str) -> str | None:
-    if credential is None or not sealed:
-        return None
-    try:
-        return open_sealed(sealed, credential_place(credential, base_url))
-    except CannotOpen:
-        return None
+def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Credential]:
+    for id, sealed in credentials:
+        with suppress(CannotOpen):
+            yield Credential(UUID(id), open_sealed(sealed, credential_place(UUID(id), base_url)))
 
 
 def _version(id: int, effective_from: str, rates: Mapping[str, Sequence[str | None]]) -> TariffVersion:

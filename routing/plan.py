@@ -54,7 +54,7 @@ def _candidate(offer: Offer, wanted: Wanted) -> Candidate:
     cap = offer.max_output if wanted.output_cap is None else min(wanted.output_cap, offer.max_output)
     worst = worst_case(wanted.input_tokens, wanted.copies, rates)
     reason = Reason.PRIORITY
-    if offer.secret is None and offer.provider.auth_style != "none":
+    if not offer.credentials and offer.provider.auth_style != "none":
         reason = Reason.NO_CREDENTIAL
     elif wanted.max_price is not None:
         price = worst.at(cap)

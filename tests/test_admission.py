@@ -392,7 +392,7 @@ def test_no_further_dial_of_a_revoked_key_or_of_what_others_have_ended(alice: Te
 
 def again(item: HoldItem, number: int) -> AttemptItem:
     """A further dial of a generation."""
-    return AttemptItem(new_id(), item.id, number, "provider", "upstream", item.key)
+    return AttemptItem(new_id(), item.id, number, "provider", "upstream", item.model, item.key)
 
 
 def test_a_process_that_was_paused_renews_its_lease_before_it_holds(alice: Tenant) -> None:

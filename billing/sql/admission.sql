@@ -226,10 +226,11 @@ begin
           join jsonb_to_recordset(p_items) as r(id uuid, key uuid, model text, facts jsonb) on r.id = a.id
             on conflict do nothing;
 
-        insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault)
-        select r.attempt, a.id, 1, r.facts->>'provider', r.facts->>'upstream_model', v_now, 'dialling', ''
+        insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault,
+                                     model)
+        select r.attempt, a.id, 1, r.facts->>'provider', r.facts->>'upstream_model', v_now, 'dialling', '', r.model
           from unnest(a_id) as a(id)
-          join jsonb_to_recordset(p_items) as r(id uuid, attempt uuid, facts jsonb) on r.id = a.id
+          join jsonb_to_recordset(p_items) as r(id uuid, attempt uuid, model text, facts jsonb) on r.id = a.id
             on conflict do nothing;
     end if;
 
@@ -249,10 +250,11 @@ returns table (id uuid, alive boolean)
 language plpgsql as $$
 #variable_conflict use_column
 begin
-    insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault)
-    select r.id, r.generation, r.number, r.provider, r.upstream_model, clock_timestamp(), 'dialling', ''
+    insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault, model)
+    select r.id, r.generation, r.number, r.provider, r.upstream_model, clock_timestamp(), 'dialling', '',
+           coalesce(r.model, '')
       from jsonb_to_recordset(p_items) as r(id uuid, generation uuid, number smallint, provider text,
-                                            upstream_model text, key uuid)
+                                            upstream_model text, model text, key uuid)
       join accounts_alive_key k on k.id = r.key
       join billing_hold h on h.id = r.generation
         on conflict do nothing;

@@ -72,7 +72,7 @@ begin
                    web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
-                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at
+                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan
               from jsonb_populate_recordset(null::billing_usage, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
@@ -115,15 +115,19 @@ begin
     perform billing_close(v_fresh || v_late);
 
     insert into billing_attempt as a (id, generation, number, provider, upstream_model, started_at, duration_ms,
-                                      ttft_ms, status, fault, upstream_status)
+                                      ttft_ms, status, fault, upstream_status, model, credential, prompt_tokens,
+                                      completion_tokens)
     select r.id, r.generation, r.number, r.provider, r.upstream_model, r.started_at, r.duration_ms, r.ttft_ms,
-           r.status, r.fault, r.upstream_status
+           r.status, r.fault, r.upstream_status, coalesce(r.model, ''), r.credential, r.prompt_tokens,
+           r.completion_tokens
       from jsonb_array_elements(p_items) e
      cross join lateral jsonb_populate_recordset(null::billing_attempt, e->'tries') r
      where (e->>'id')::uuid = any(v_fresh || v_late)
         on conflict (id) do update
        set duration_ms = excluded.duration_ms, ttft_ms = excluded.ttft_ms, status = excluded.status,
-           fault = excluded.fault, upstream_status = excluded.upstream_status;
+           fault = excluded.fault, upstream_status = excluded.upstream_status, model = excluded.model,
+           credential = excluded.credential, prompt_tokens = excluded.prompt_tokens,
+           completion_tokens = excluded.completion_tokens;
 
     return query
     select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end

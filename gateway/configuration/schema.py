@@ -29,7 +29,7 @@ from gateway.configuration.file import (
     whole,
 )
 from gateway.egress import BadUrl, parse_base_url
-from routing.models import AuthStyle, CapField, Modality, Protocol
+from routing.models import AuthStyle, CapField, Forced, Modality, Protocol
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
@@ -153,6 +153,10 @@ PROVIDER = Noun(
         "first_byte_timeout": seconds,
         "idle_timeout": seconds,
         "total_timeout": seconds,
+        "failure_threshold": whole,
+        "cooldown": seconds,
+        "trains_on_data": boolean,
+        "retains_data": boolean,
     },
     inner={"credentials": CREDENTIAL},
 )
@@ -165,6 +169,10 @@ OFFER = Noun(
         "weight": whole,
         "context_length": optional(whole),
         "max_output": optional(whole),
+        "input_modalities": optional(listed(choice(Modality.values))),
+        "supported_parameters": optional(listed(text)),
+        "quality": whole,
+        "forced": choice(("", *Forced.values)),
         "active": boolean,
     },
     special={"provider": text, "tariff": optional(text)},
@@ -184,6 +192,7 @@ MODEL = Noun(
         "image_token_bound": whole,
         "audio_token_bound": whole,
         "file_token_bound": whole,
+        "quality": whole,
         "active": boolean,
     },
     inner={"offers": OFFER},

@@ -1,4 +1,4 @@
-"""Where a call can go: providers and their credentials, models, and which provider offers which model at what tariff.
+"""Who sells: providers, and the secrets they know us by.
 
 A wire protocol is a module, a vendor is a row of `Provider`, a quirk is a column. Nothing compares vendor names.
 """
@@ -8,20 +8,12 @@ import uuid
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import MinValueValidator
 from django.db import models, transaction
 
 from accounts.models import slug_validator
 from accounts.sealing import open_sealed, seal
-from billing.models import Tariff
-
-model_slug_validator = RegexValidator(
-    r"\A[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._:-]{1,128}\Z",
-    "author/name: letters, digits, dots, dashes, underscores.",
-)
-
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _BASE_URL = re.compile(
@@ -94,6 +86,14 @@ class Provider(models.Model):
     first_byte_timeout = models.FloatField(default=300, help_text="A whole answer is silent until it is finished.")
     idle_timeout = models.FloatField(default=30, help_text="Between two chunks of an answer.")
     total_timeout = models.FloatField(default=900)
+    failure_threshold = models.PositiveSmallIntegerField(
+        default=5, validators=[MinValueValidator(1)], help_text="Failures in a row after which an offer rests."
+    )
+    cooldown = models.FloatField(
+        default=15, help_text="Seconds an offer rests the first time, and after a 429 that does not say for how long."
+    )
+    trains_on_data = models.BooleanField(default=False, help_text="Trains models on what it is sent.")
+    retains_data = models.BooleanField(default=True, help_text="Keeps what it is sent beyond the request.")
 
     def __str__(self) -> str:
         return self.slug
@@ -138,73 +138,3 @@ class Credential(models.Model):
 def credential_place(credential: uuid.UUID, base_url: str) -> str:
     """Where a credential's secret lies: its row and the address it may be sent to."""
     return f"routing.credential:{credential}:{base_url}"
-
-
-class Modality(models.TextChoices):
-    """What a model reads or writes."""
-
-    TEXT = "text", "Text"
-    IMAGE = "image", "Image"
-    AUDIO = "audio", "Audio"
-    VIDEO = "video", "Video"
-    FILE = "file", "File"
-
-
-def text_only() -> list[str]:
-    """The modalities of a model when nobody says otherwise."""
-    return [Modality.TEXT]
-
-
-class Model(models.Model):
-    """A model under its public name, whoever sells it. Sizes are tokens; 0 means unknown."""
-
-    slug = models.CharField(max_length=200, unique=True, validators=[model_slug_validator])
-    name = models.CharField(max_length=200)
-    aliases = ArrayField(models.CharField(max_length=200), default=list, blank=True)
-    input_modalities = ArrayField(
-        models.CharField(max_length=8, choices=Modality.choices),
-        default=text_only,
-        blank=True,
-        help_text="What it reads; other parts are refused. Empty: not known, and the provider decides.",
-    )
-    output_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
-    context_length = models.PositiveIntegerField(default=0)
-    max_output = models.PositiveIntegerField(default=4096, help_text="Output tokens at most; the cap of a hold.")
-    supported_parameters = ArrayField(models.CharField(max_length=64), default=list, blank=True)
-    capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
-    published_on = models.DateField(null=True, blank=True)
-    image_token_bound = models.PositiveIntegerField(default=8192, help_text="Tokens an image counts for in a hold.")
-    audio_token_bound = models.PositiveIntegerField(default=32768, help_text="Tokens an audio part counts for.")
-    file_token_bound = models.PositiveIntegerField(default=131072, help_text="Tokens a file or video counts for.")
-    active = models.BooleanField(default=True)
-
-    def __str__(self) -> str:
-        return self.slug
-
-    def clean(self) -> None:
-        """Raises ValidationError for an alias that another model already answers to."""
-        names = [self.slug, *self.aliases]
-        others = Model.objects.exclude(pk=self.pk).filter(models.Q(slug__in=names) | models.Q(aliases__overlap=names))
-        taken = others.first()
-        if taken:
-            raise ValidationError({"aliases": f"{taken.slug} already answers to one of these names."})
-
-
-class Offer(models.Model):
-    """This model, at that provider, under that tariff. A lower priority is tried first; weight shares within one."""
-
-    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="offers")
-    provider = models.ForeignKey(Provider, on_delete=models.CASCADE, related_name="offers")
-    upstream_model = models.CharField(max_length=200, help_text="What the provider calls it.")
-    priority = models.PositiveSmallIntegerField(default=0)
-    weight = models.PositiveSmallIntegerField(default=1)
-    tariff = models.ForeignKey(Tariff, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    context_length = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the model's.")
-    max_output = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the model's.")
-    active = models.BooleanField(default=True)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["model", "provider", "upstream_model"], name="one_offer_each")]
-
-    def __str__(self) -> str:
-        return f"{self.model.slug} at {self.provider.slug}"

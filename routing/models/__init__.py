@@ -1,0 +1,33 @@
+"""Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
+
+from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
+from routing.models.policy import Factor, Level, Policy, Strategy
+from routing.models.provider import (
+    AuthStyle,
+    CapField,
+    Credential,
+    Protocol,
+    Provider,
+    credential_place,
+    validate_base_url,
+)
+
+__all__ = [
+    "AuthStyle",
+    "CapField",
+    "Credential",
+    "Factor",
+    "Forced",
+    "Level",
+    "Modality",
+    "Model",
+    "Offer",
+    "Policy",
+    "Protocol",
+    "Provider",
+    "Strategy",
+    "credential_place",
+    "model_slug_validator",
+    "text_only",
+    "validate_base_url",
+]
