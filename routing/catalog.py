@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.sealing import CannotOpen, open_sealed
-from billing.pricing import Rate, Rates
+from billing.pricing import Prices, Rate, by_size
 from routing.models import credential_place
 
 # A row for each active offer of each active model that a usable credential serves; offers without one come with NULLs,
@@ -20,7 +20,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        p.slug, p.protocol, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
        p.first_byte_timeout, p.idle_timeout, p.total_timeout, c.id, c.sealed,
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
-                   select coalesce(jsonb_object_agg(r.item, jsonb_build_array(r.cost::text, r.charge::text)), '{}')
+                   select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.cost::text, r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
           from billing_tariffversion v where v.tariff_id = o.tariff_id)
   from routing_model m
@@ -55,11 +55,11 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class TariffVersion:
-    """Rates from a moment (UTC, inclusive) on."""
+    """Prices from a moment (UTC, inclusive) on."""
 
     id: int
     effective_from: datetime
-    rates: Rates
+    prices: Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +205,13 @@ def _open(credential: UUID | None, sealed: str | None, base_url: str) -> str | N
         return None
 
 
-def _version(id: int, effective_from: str, rates: Mapping[str, Sequence[str | None]]) -> TariffVersion:
+def _version(id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]]) -> TariffVersion:
     return TariffVersion(
         id,
         datetime.fromisoformat(effective_from),
-        {
-            item: Rate(*(None if price is None else Decimal(price) for price in prices))
-            for item, prices in rates.items()
-        },
+        by_size((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates),
     )
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
