@@ -3,6 +3,11 @@
 A token rate is dollars per million tokens with at most six decimals, so an amount has at most twelve and
 `numeric(24,12)` holds it exactly. An item without a rate of its own is part of its parent (cached input of input,
 reasoning of output); with one it leaves the parent's count, since counts are inclusive (see `billing/tokens.py`).
+
+Rates may depend on the size of the prompt (`Prices`). The size is a threshold on the whole request, not a margin: a
+prompt of one token more than it has every token of the request, the answer's too, at the other rate. So Google prices
+"prompts > 200k tokens", Anthropic inputs above 200k and OpenAI inputs above 272k, and so `genai-prices` computes its
+`TieredPrices` (`total_input_tokens > tier.start`). It is the size of the whole prompt, cached tokens included.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +37,7 @@ class Rate:
     charge: Decimal | None
 
 
-Rates = Mapping[str, Rate]  # by item (`billing.models.Item`)
+Rates = Mapping[str, Rate]  # by item (`billing.models.Item`), for one size of prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,8 @@ class WorstCase:
 
 
 def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
-    """The worst case of a request of at most `input_tokens` that asks for `copies` answers: every input token at the
-    dearest input rate, every output token at the dearest output rate.
+    """The worst case of a request of at most `input_tokens` that asks for `copies` answers, under rates of one size:
+    every input token at the dearest input rate, every output token at the dearest output rate.
     """
     charge_in = _dearest(rates, "input", PARTS_OF_INPUT)
     charge_out = _dearest(rates, "output", PARTS_OF_OUTPUT)
@@ -124,6 +129,59 @@ def dearest(cases: Iterable[WorstCase]) -> WorstCase:
             return WorstCase(None, None)
         fixed, rate = max(fixed, case.fixed), max(rate, case.rate)
     return WorstCase(fixed, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All rates of prompts of more than `above` tokens, exclusive, up to the next step."""
+
+    above: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The rates of a tariff version: `rates` below every step, then `steps` by size, ascending. No rates: unknown."""
+
+    rates: Rates
+    steps: tuple[Step, ...] = ()
+
+    def at(self, prompt: int) -> Rates:
+        """The rates of a request whose whole prompt is `prompt` tokens."""
+        rates = self.rates
+        for step in self.steps:
+            if prompt <= step.above:
+                break
+            rates = step.rates
+        return rates
+
+    def price(self, tokens: Tokens) -> Priced:
+        """What `tokens` cost and are charged, at the rates of their prompt's size."""
+        return price(tokens, self.at(tokens.prompt))
+
+    def worst_case(self, input_tokens: int, copies: int) -> WorstCase:
+        """The worst case of a request of at most `input_tokens`, of whatever size it turns out to be."""
+        worst = worst_case(input_tokens, copies, self.rates)
+        for step in self.steps:
+            if input_tokens > step.above:
+                worst = dearest((worst, worst_case(input_tokens, copies, step.rates)))
+        return worst
+
+
+NO_PRICES = Prices({})
+
+
+def by_size(rates: Iterable[tuple[str, int, Rate]]) -> Prices:
+    """Prices from rates of an item for prompts above so many tokens, 0: of any size; each (item, above) stands once.
+
+    An item without a rate at a step keeps the one it has below it.
+    """
+    sizes: dict[int, dict[str, Rate]] = {0: {}}
+    for item, above, rate in rates:
+        sizes.setdefault(above, {})[item] = rate
+    current: dict[str, Rate] = {}
+    found = [Step(above, current := current | sizes[above]) for above in sorted(sizes)]
+    return Prices(found[0].rates, tuple(found[1:]))
 
 
 def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | None:

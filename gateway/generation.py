@@ -259,7 +259,7 @@ class Generation:
             tokens, basis = self._tokens()
         else:
             tokens, basis = Tokens(), Basis.NOTHING
-        priced = pricing.price(tokens, candidate.rates) if basis is not Basis.NOTHING else NOTHING
+        priced = candidate.prices.price(tokens) if basis is not Basis.NOTHING else NOTHING
         charge, overrun = priced.charge, Decimal(0)
         if held.hard and charge is not None and held.money is not None and charge > held.money:
             charge, overrun, basis = held.money, charge - held.money, Basis.CAPPED

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from billing.pricing import Rates, WorstCase, worst_case
+from billing.pricing import NO_PRICES, Prices, WorstCase
 from routing.catalog import Model, Offer
 
 
@@ -26,7 +26,7 @@ class Candidate:
     taken: bool
     reason: Reason
     output_cap: int
-    rates: Rates
+    prices: Prices
     tariff_version: int | None
     worst: WorstCase
 
@@ -50,9 +50,9 @@ def plan(model: Model, wanted: Wanted) -> list[Candidate]:
 
 def _candidate(offer: Offer, wanted: Wanted) -> Candidate:
     version = offer.tariff_at(wanted.now)
-    rates: Rates = version.rates if version else {}
+    prices = version.prices if version else NO_PRICES
     cap = offer.max_output if wanted.output_cap is None else min(wanted.output_cap, offer.max_output)
-    worst = worst_case(wanted.input_tokens, wanted.copies, rates)
+    worst = prices.worst_case(wanted.input_tokens, wanted.copies)
     reason = Reason.PRIORITY
     if not offer.credentials and offer.provider.auth_style != "none":
         reason = Reason.NO_CREDENTIAL
@@ -62,4 +62,4 @@ def _candidate(offer: Offer, wanted: Wanted) -> Candidate:
             reason = Reason.UNPRICED
         elif price > wanted.max_price:
             reason = Reason.TOO_DEAR
-    return Candidate(offer, reason is Reason.PRIORITY, reason, cap, rates, version.id if version else None, worst)
+    return Candidate(offer, reason is Reason.PRIORITY, reason, cap, prices, version.id if version else None, worst)

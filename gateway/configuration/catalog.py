@@ -8,14 +8,17 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from accounts.sealing import CannotOpen
-from billing.models import Rate, Tariff, TariffVersion
+from billing.models import Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration.rows import Difference, Wanted, shown, write
-from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry, Rates
+from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
 from gateway.egress import Egress, ForbiddenAddress, parse_allow, parse_base_url
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 
 # A version this close to its date may already be on its way into the gateways' memory.
 AT_HAND = timedelta(minutes=1)
+
+Pair = tuple[Decimal | None, Decimal | None]  # cost and charge, None: unknown
+Rates = dict[tuple[str, int], Pair]  # by item, and the size of prompt above which they hold
 
 
 def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime) -> None:
@@ -57,7 +60,7 @@ def _apply_versions(
     fresh: list[tuple[Wanted[TariffVersion], Rates]] = []
     for entry in tariff.entry.inner["versions"]:
         start: datetime = entry.values["effective_from"]
-        rates: Rates = entry.values.get("rates", {})
+        rates = _rates(entry)
         if not rates:
             raise entry.wrong("rates", "a version without rates prices nothing")
         label = f"tariff version {tariff.entry.name} from {shown(start)}"
@@ -87,24 +90,29 @@ def _apply_versions(
     return fresh
 
 
+def _rates(entry: Entry) -> Rates:
+    sizes = {0: entry.values.get("rates", {}), **entry.values.get("rates_above", {})}
+    return {(item, above): pair for above, rates in sizes.items() for item, pair in rates.items()}
+
+
 def _version_differences(version: TariffVersion, entry: Entry, rates: Rates) -> list[str]:
-    before: Rates = {rate.item: (rate.cost, rate.charge) for rate in version.rates.all()}
+    before: Rates = {(rate.item, rate.above): (rate.cost, rate.charge) for rate in version.rates.all()}
     texts = []
     note = entry.values.get("note", version.note)
     if note != version.note:
         texts.append(f"note {shown(version.note)} -> {shown(note)}")
-    for item in {**before, **rates}:
-        if before.get(item) != rates.get(item):
-            texts.append(f"{item} {_pair_shown(before.get(item))} -> {_pair_shown(rates.get(item))}")
+    for which in {**before, **rates}:
+        if before.get(which) != rates.get(which):
+            texts.append(f"{rate_name(*which)} {_pair_shown(before.get(which))} -> {_pair_shown(rates.get(which))}")
     return texts
 
 
 def rates_shown(rates: Rates) -> str:
     """Rates in one line, in dollars per million tokens: what is charged, and the cost where it is another."""
-    return ", ".join(f"{item} {_pair_shown(pair)}" for item, pair in rates.items())
+    return ", ".join(f"{rate_name(*which)} {_pair_shown(pair)}" for which, pair in rates.items())
 
 
-def _pair_shown(pair: tuple[Decimal | None, Decimal | None] | None) -> str:
+def _pair_shown(pair: Pair | None) -> str:
     if pair is None:
         return "none"
     cost, charge = ("unknown" if price is None else shown(price) for price in pair)
@@ -112,7 +120,10 @@ def _pair_shown(pair: tuple[Decimal | None, Decimal | None] | None) -> str:
 
 
 def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
-    return [Rate(version=version, item=item, cost=cost, charge=charge) for item, (cost, charge) in rates.items()]
+    return [
+        Rate(version=version, item=item, above=above, cost=cost, charge=charge)
+        for (item, above), (cost, charge) in rates.items()
+    ]
 
 
 def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:

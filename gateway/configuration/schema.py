@@ -13,6 +13,7 @@ from django.conf import settings
 from accounts.models import Scope
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
+    WHOLE,
     At,
     ConfigurationError,
     Reader,
@@ -35,6 +36,7 @@ dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
 
 Rates = dict[str, tuple[Decimal | None, Decimal | None]]  # by item: cost and charge, None: unknown
+LARGEST_SIZE = 2**31 - 1  # of a prompt, in tokens: what the column holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,16 @@ def limits(at: At) -> dict[str, int | None]:
 def rates(at: At) -> Rates:
     """All rates of a version by item: one number for both, or `{cost: ..., charge: ...}`; null is unknown."""
     return {item: _rate(value) for item, value in at.fields(Item.values).items()}
+
+
+def rates_above(at: At) -> dict[int, Rates]:
+    """Rates of larger prompts, by the number of tokens that they have more than."""
+    found = {}
+    for size, value in at.entries().items():
+        if not WHOLE.fullmatch(size) or not 0 < int(size) <= LARGEST_SIZE:
+            raise value.wrong(f"expected a number of tokens from 1 to {LARGEST_SIZE}, such as 200000")
+        found[int(size)] = rates(value)
+    return found
 
 
 def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
@@ -160,7 +172,11 @@ PROVIDER = Noun(
     },
     inner={"credentials": CREDENTIAL},
 )
-VERSION = Noun(columns={"effective_from": moment, "note": text}, special={"rates": rates}, identity=("effective_from",))
+VERSION = Noun(
+    columns={"effective_from": moment, "note": text},
+    special={"rates": rates, "rates_above": rates_above},
+    identity=("effective_from",),
+)
 TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})
 OFFER = Noun(
     columns={
