@@ -24,7 +24,6 @@ from uuid import UUID
 from accounts.callers import Caller
 from gateway import signing, sse
 from gateway.dialects import named
-from gateway.egress import parse_base_url
 from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
 from gateway.generation import Call, Generation
 from gateway.parameters import check_modalities, fit, supported_by
@@ -38,6 +37,7 @@ from gateway.protocols.openai_chat import (
 )
 from gateway.snapshot import Snapshot
 from gateway.upstream import Dial, Reply
+from routing.base_url import parse_base_url
 from routing.plan import Candidate, Wanted, plan
 
 KEEP_ALIVE_SECONDS = 10.0

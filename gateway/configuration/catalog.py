@@ -11,7 +11,8 @@ from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion
 from gateway.configuration.rows import Difference, Wanted, shown, write
 from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry, Rates
-from gateway.egress import Egress, ForbiddenAddress, parse_allow, parse_base_url
+from gateway.egress import Egress, ForbiddenAddress, parse_allow
+from routing.base_url import parse_base_url
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 
 # A version this close to its date may already be on its way into the gateways' memory.
