@@ -1,10 +1,10 @@
 """What happens to a request, in order. This is the only file that knows it.
 
     who calls         `authentication`, before the body is read
-    what is asked     the client's protocol: `parse`; files it names by id are put in (`files`)
+    what is asked     the client's protocol: `parse`; files it names by id are looked up (`files`)
     which offers      `prepare`: the model, what it takes of the parameters, `routing.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
-    dial              the first offer; the next one while nothing meaningful has been relayed
+    dial              the first offer, the named files put in; the next one while nothing meaningful has been relayed
     relay             every chunk as it comes, but for the last part
     settle            usage, ledger, counters, durable
     the last part     finish reason, usage and [DONE], or the whole JSON body
@@ -25,6 +25,7 @@ from accounts.callers import Caller
 from gateway import signing, sse
 from gateway.dialects import named
 from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
+from gateway.files import inline_files
 from gateway.generation import Call, Generation
 from gateway.parameters import check_modalities, fit, supported_by
 from gateway.process import Process
@@ -136,7 +137,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
     beat = started + KEEP_ALIVE_SECONDS if streaming else cut_off
     reply: Reply | None = None
     # A task, so that a streaming client can be kept waiting alive meanwhile; the other one just waits.
-    dialling = process.upstream.dial(_dial(generation, candidate))
+    dialling = _dialled(process, generation, candidate)
     task = asyncio.get_running_loop().create_task(dialling) if streaming else None
     try:
         while task is not None and not task.done():
@@ -206,9 +207,13 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
             reply.abort()  # does nothing once it is released
 
 
-def _dial(generation: Generation, candidate: Candidate) -> Dial:
+async def _dialled(process: Process, generation: Generation, candidate: Candidate) -> Reply:
+    asked = await inline_files(process, generation.caller, generation.call.asked)
+    return await process.upstream.dial(_dial(generation, candidate, asked))
+
+
+def _dial(generation: Generation, candidate: Candidate, asked: ChatRequest) -> Dial:
     offer, provider = candidate.offer, candidate.offer.provider
-    asked = generation.call.asked
     body = upstream_body(
         asked,
         model=offer.upstream_model,

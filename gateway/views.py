@@ -10,7 +10,7 @@ from billing.batches import DatabaseAway
 from billing.ids import new_id
 from gateway import process, strict_json, telemetry
 from gateway.errors import InvalidRequest
-from gateway.files import inline_files
+from gateway.files import look_up_files
 from gateway.parameters import IGNORED_HEADER, header_value
 from gateway.protocols.openai_chat import parse
 from gateway.queueing import Queue
@@ -38,7 +38,7 @@ class ChatCompletions(ApiView):
             asked = parse(strict_json.loads(body), len(body), self.dialect)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        asked = await inline_files(here, self.caller, asked)
+        asked = await look_up_files(here, self.caller, asked)
         call = prepare(snapshot, self.caller, asked, id, self.request_id)
         first, parts = await queue.begin(here, call)
         response: HttpResponseBase
