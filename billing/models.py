@@ -253,7 +253,7 @@ class Usage(models.Model):
 
     Token counts are inclusive buckets (see `billing/tokens.py`). `charge` is what the tenant pays, `provider_cost` what
     the provider takes, `overrun` what exceeded the hold of a hard budget and nobody pays. Times are UTC, durations
-    milliseconds.
+    milliseconds; `ttft_ms` is the time to a stream's first meaningful event, or to the first bytes of a whole answer.
     """
 
     id = models.UUIDField(primary_key=True)  # UUIDv7; the response's id
@@ -309,7 +309,7 @@ class Usage(models.Model):
 
 
 class Attempt(models.Model):
-    """One dial, written before it is made."""
+    """One dial, written before it is made. `ttft_ms` as in `Usage`, counted from the dial."""
 
     id = models.UUIDField(primary_key=True)
     generation = models.UUIDField()

@@ -178,7 +178,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
             now = clock()
             due = now + provider.idle_timeout
             waiting += reader.feed(data)
-            if reader.meaningful:
+            if reader.meaningful or not streaming:
                 generation.first_event()
                 if waiting:
                     generation.relayed = True
