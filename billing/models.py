@@ -270,6 +270,7 @@ class Usage(models.Model):
     stream = models.BooleanField()
     end_user = models.TextField(blank=True)
     metadata = models.JSONField(default=dict)
+    app = models.TextField(null=True, blank=True)  # NULL: the client did not say
     status = models.TextField(choices=Status.choices)
     error = models.TextField(blank=True)
     finish_reason = models.TextField(blank=True)

@@ -59,6 +59,7 @@ class Call:
     input_tokens: int  # upper bound
     fit: Fit = WHOLE  # how the model takes the parameters
     request_id: str = ""
+    app: str | None = None  # which application calls, in its own words
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -342,6 +343,7 @@ class Generation:
             "stream": asked.stream,
             "end_user": asked.end_user or "",
             "metadata": asked.metadata,
+            "app": self.call.app,
         }
 
     def _try(self, id: UUID, number: int, candidate: Candidate, started_at: datetime) -> Try:

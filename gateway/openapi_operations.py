@@ -123,6 +123,8 @@ ANTHROPIC_VERSION = Parameter(
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
+TITLE = Parameter("X-Title", {"type": "string"}, "The calling application; kept with the generation.", place="header")
+REFERER = Parameter("HTTP-Referer", {"type": "string"}, "Its address, kept when it has no title.", place="header")
 DAY: Schema = {"type": "string", "format": "date"}
 FILE_NAME = {"name": "$FILE"}
 ETAG = {"ETag": "Of the body, strong."}
@@ -140,6 +142,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
         },
         errors=CHAT_ERRORS,
+        parameters=(TITLE, REFERER),
         body=ChatCompletionRequest,
         sample={"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]},
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "

@@ -51,7 +51,9 @@ BYTES_A_TOKEN = 64
 ANSWERS = frozenset({"text", "audio", "image"})
 
 
-def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "") -> Call:
+def prepare(
+    snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "", app: str | None = None
+) -> Call:
     """Finds where a request may go. Raises `NotFound`, `Forbidden` or `UpstreamFault` when that is nowhere."""
     model = snapshot.catalog.by_name.get(asked.model)
     if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
@@ -88,7 +90,7 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, re
                 code="request_too_expensive",
             )
         raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
-    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id)
+    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id, app)
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
