@@ -11,6 +11,7 @@ from gateway import process
 from gateway.authentication import require
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.generation_lookup import generation
+from gateway.read_limit import count_read
 from gateway.rest import ApiView, json_response
 
 # RFC 9745: the moment (Unix seconds) since when the path is deprecated; it goes on working.
@@ -58,6 +59,7 @@ class Generations(EitherScope):
 
     async def get(self, request: Request) -> HttpResponse:
         """The generation `id` (or `generate_id`), or one 404: for none, another organization's, and a running one."""
+        await count_read(self.caller, "generation")
         text = request.GET.get("id") or request.GET.get("generate_id")
         if not text:
             raise InvalidRequest("Give the id of a generation: ?id=…", param="id")

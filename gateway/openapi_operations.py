@@ -17,6 +17,7 @@ from gateway.errors import (
     InvalidRequest,
     NotFound,
     RateLimited,
+    TooManyReads,
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
@@ -130,6 +131,7 @@ FILE_NAME = {"name": "$FILE"}
 ETAG = {"ETag": "Of the body, strong."}
 UNCHANGED: Mapping[int, tuple[str, type | None]] = {304: ("The answer of this ETag is still right.", None)}
 NO_FILE = (NotFound("", code="file_not_found"),)
+OFTEN = TooManyReads("")
 
 OPERATIONS: Mapping[str, Operation] = {
     "ChatCompletions.post": Operation(
@@ -173,14 +175,15 @@ OPERATIONS: Mapping[str, Operation] = {
         BOOKS,
         "Get what a generation used and cost",
         answers=(Generation,),
-        errors=(NotFound("", code="generation_not_found"),),
+        errors=(NotFound("", code="generation_not_found"), OFTEN),
         parameters=(ID, GENERATE_ID),
     ),
-    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,)),
+    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,), errors=(OFTEN,)),
     "UsageReport.get": Operation(
         BOOKS,
         "Get usage by day and model",
         answers=(UsageAnswer,),
+        errors=(OFTEN,),
         parameters=(
             Parameter("starting_at", DAY, "The first UTC day.", "2026-01-01"),
             Parameter("ending_at", DAY, "The last UTC day; at most 31 in all.", "2026-01-31"),
@@ -189,7 +192,7 @@ OPERATIONS: Mapping[str, Operation] = {
             ),
         ),
     ),
-    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,)),
+    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,), errors=(OFTEN,)),
     "FileList.post": Operation(
         FILES,
         "Upload a file",
