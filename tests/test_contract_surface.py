@@ -118,13 +118,19 @@ def test_what_is_not_listed_is_withheld_and_named(gateway: Gateway, alice: Tenan
 
 
 @pytest.mark.row("B178")
-@pytest.mark.parametrize("dialect", ["standard", "zenmux"])
-def test_without_a_wish_no_effort_is_sent(gateway: Gateway, alice: Tenant, provider: Any, dialect: str) -> None:
+@pytest.mark.parametrize(("dialect", "effort"), [("standard", None), ("zenmux", "medium")])
+def test_without_a_wish_a_models_own_default_holds_unless_the_dialect_has_one(
+    gateway: Gateway, alice: Tenant, provider: Any, dialect: str, effort: str | None
+) -> None:
     speak(alice, dialect)
-    model = make_model(provider, "sim-small?echo", capabilities=["reasoning"])
+    able, thinks = (
+        make_model(provider, "sim-small?echo", supported_parameters=["reasoning_effort"], capabilities=capabilities)
+        for capabilities in (["reasoning"], ["reasoning", "reasoning_by_default"])
+    )
     synchronize(gateway)
-    body = sent(gateway.chat(alice.secret, model.slug))
-    assert body.keys().isdisjoint({"reasoning", "reasoning_effort", "thinking"})
+    assert sent(gateway.chat(alice.secret, able.slug)).keys() == {"model", "messages"}
+    assert sent(gateway.chat(alice.secret, thinks.slug)).get("reasoning_effort") == effort
+    assert sent(gateway.chat(alice.secret, thinks.slug, reasoning_effort="low"))["reasoning_effort"] == "low"
 
 
 @pytest.mark.row("B150", "B167", "B170")
@@ -148,15 +154,18 @@ def test_wishes_for_routing_may_be_absent_and_never_reach_a_provider(
 
 @pytest.mark.row("B195")
 @pytest.mark.parametrize("dialect", ["standard", "zenmux"])
-def test_a_json_object_is_asked_for_in_the_clients_words(
+def test_a_json_object_is_asked_for_in_the_clients_words_or_else_in_ours(
     gateway: Gateway, alice: Tenant, provider: Any, dialect: str
 ) -> None:
     speak(alice, dialect)
     model = make_model(provider, "sim-small?echo")
     synchronize(gateway)
     asked = {"response_format": {"type": "json_object"}}
-    body = sent(gateway.chat(alice.secret, model.slug, **asked))
-    assert body == {**asked, "model": "sim-small?echo", "messages": [{"role": "user", "content": "hi"}]}
+    wish = {"role": "system", "content": "Answer with a JSON object."}
+    for words, before in (("List three colours as Json.", []), ("List three colours.", [wish])):
+        messages = [{"role": "user", "content": words}]
+        body = sent(gateway.chat(alice.secret, model.slug, messages=messages, **asked))
+        assert body == {**asked, "model": "sim-small?echo", "messages": before + messages}
 
 
 @pytest.mark.row("B029", "B030")
