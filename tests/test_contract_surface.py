@@ -178,6 +178,40 @@ def test_nothing_of_an_earlier_call_is_remembered(gateway: Gateway, alice: Tenan
         assert body == {"model": "sim-small?echo", "messages": messages, "user": "u-1"}
 
 
+@pytest.mark.row("B029", "B365")
+def test_what_a_provider_may_have_cached_is_sent_again_to_the_letter(
+    gateway: Gateway, alice: Tenant, provider: Any
+) -> None:
+    """Tools, then messages: a turn more, another cap or user changes nothing of what came before it."""
+    model = make_model(provider, "sim-small?echo")
+    synchronize(gateway)
+    cache = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    tools = [{"type": "function", "function": {"name": "rate", "parameters": {"z": 1.50, "a": {"é": []}}}, **cache}]
+    begun: list[dict[str, Any]] = [
+        {"role": "system", "content": [{"type": "text", "text": "Be \u2028brief.", **cache}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": "https://pictures.example/1.png"}]},
+    ]
+    more = [*begun, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "Which?"}]
+    said = []
+    for fields in (
+        {"messages": begun, "user": "u-1", "response_format": {"type": "json_object"}},
+        {"messages": more, "user": "u-2", "response_format": {"type": "json_object"}, "max_tokens": 9, "stream": None},
+    ):
+        answer = gateway.chat(alice.secret, model.slug, tools=tools, tool_choice="none", **fields)
+        said.append(answer.json()["choices"][0]["message"]["content"])
+    for first, second in zip(*(parts_of(body) for body in said), strict=True):
+        assert second.startswith(first)
+
+
+def parts_of(body: str) -> tuple[str, str]:
+    """The tools and the messages of a body, each as it stands there without its end."""
+    tools = body.partition('"tools":[')[2].partition('],"tool_choice"')[0]
+    messages = body.partition('"messages":[')[2].partition('],"')[0]
+    assert '"cache_control"' in tools
+    assert '"role":"user"' in messages
+    return tools, messages
+
+
 @pytest.mark.row("B104", "B105", "B106", "B108")
 @pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize(
