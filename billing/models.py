@@ -263,7 +263,7 @@ class Usage(models.Model):
 
     Token counts are inclusive buckets (see `billing/tokens.py`). `charge` is what the tenant pays, `provider_cost` what
     the provider takes, `overrun` what exceeded the hold of a hard budget and nobody pays. Times are UTC, durations
-    milliseconds.
+    milliseconds; `ttft_ms` is the time to a stream's first meaningful event, or to the first bytes of a whole answer.
     """
 
     id = models.UUIDField(primary_key=True)  # UUIDv7; the response's id
@@ -280,6 +280,7 @@ class Usage(models.Model):
     stream = models.BooleanField()
     end_user = models.TextField(blank=True)
     metadata = models.JSONField(default=dict)
+    app = models.TextField(null=True, blank=True)  # NULL: the client did not say
     status = models.TextField(choices=Status.choices)
     error = models.TextField(blank=True)
     finish_reason = models.TextField(blank=True)
@@ -320,7 +321,7 @@ class Usage(models.Model):
 
 
 class Attempt(models.Model):
-    """One dial, written before it is made."""
+    """One dial, written before it is made. `ttft_ms` as in `Usage`, counted from the dial."""
 
     id = models.UUIDField(primary_key=True)
     generation = models.UUIDField()

@@ -59,6 +59,7 @@ class Call:
     input_tokens: int  # upper bound
     fit: Fit = WHOLE  # how the model takes the parameters
     request_id: str = ""
+    app: str | None = None  # which application calls, in its own words
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -201,6 +202,7 @@ class Generation:
             return False
         self._candidate = candidate
         self._try_started = time.monotonic()
+        self._ttft_ms = None  # a whole answer may have begun and broken off unseen
         self.reader = None
         self._tries.append(self._try(attempt, number, candidate, datetime.now(UTC)))
         return True
@@ -215,11 +217,12 @@ class Generation:
             logger.warning("%s: %s failed: %s, %r", self.call.id.hex, attempt.provider, attempt.fault, fault.detail)
 
     def first_event(self) -> None:
-        """Notes the first meaningful event."""
+        """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
         if self._ttft_ms is None:
             self._ttft_ms = _ms(self._started)
             self._tries[-1].ttft_ms = _ms(self._try_started)
-            telemetry.first_token(self._tries[-1].provider).observe(self._ttft_ms / 1000)
+            if self.call.asked.stream:
+                telemetry.first_token(self._tries[-1].provider).observe(self._ttft_ms / 1000)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -255,10 +258,8 @@ class Generation:
         """Queues the settlement, synchronously."""
         assert self._held is not None
         call, caller, held, candidate = self.call, self.caller, self._held, self._candidate
-        if status is Status.COMPLETED or self.relayed:
-            tokens, basis = self._tokens()
-        else:
-            tokens, basis = Tokens(), Basis.NOTHING
+        answered = status is Status.COMPLETED or self.relayed
+        tokens, basis = self._tokens() if answered else (Tokens(), Basis.NOTHING)
         priced = candidate.prices.price(tokens) if basis is not Basis.NOTHING else NOTHING
         charge, overrun = priced.charge, Decimal(0)
         if held.hard and charge is not None and held.money is not None and charge > held.money:
@@ -285,7 +286,7 @@ class Generation:
             upstream_id=reader.upstream_id if reader else "",
             finish_reason=(reader.finish_reason or "") if reader else "",
             native_finish_reason=(reader.native_finish_reason or "") if reader else "",
-            ttft_ms=self._ttft_ms,
+            ttft_ms=self._ttft_ms if answered else None,
             duration_ms=_ms(self._started),
             prompt_tokens=tokens.prompt,
             completion_tokens=tokens.completion,
@@ -342,6 +343,7 @@ class Generation:
             "stream": asked.stream,
             "end_user": asked.end_user or "",
             "metadata": asked.metadata,
+            "app": self.call.app,
         }
 
     def _try(self, id: UUID, number: int, candidate: Candidate, started_at: datetime) -> Try:

@@ -175,6 +175,7 @@ class Generation(Struct):
     requestRetryTimes: Count
     attempts: list[Attempt]
     metadata: dict[str, Any] | None
+    app: str | None
 
 
 class BalanceData(Struct):

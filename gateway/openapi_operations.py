@@ -17,6 +17,7 @@ from gateway.errors import (
     InvalidRequest,
     NotFound,
     RateLimited,
+    TooManyReads,
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
@@ -123,11 +124,14 @@ ANTHROPIC_VERSION = Parameter(
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
+TITLE = Parameter("X-Title", {"type": "string"}, "The calling application; kept with the generation.", place="header")
+REFERER = Parameter("HTTP-Referer", {"type": "string"}, "Its address, kept when it has no title.", place="header")
 DAY: Schema = {"type": "string", "format": "date"}
 FILE_NAME = {"name": "$FILE"}
 ETAG = {"ETag": "Of the body, strong."}
 UNCHANGED: Mapping[int, tuple[str, type | None]] = {304: ("The answer of this ETag is still right.", None)}
 NO_FILE = (NotFound("", code="file_not_found"),)
+OFTEN = TooManyReads("")
 
 OPERATIONS: Mapping[str, Operation] = {
     "ChatCompletions.post": Operation(
@@ -140,6 +144,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
         },
         errors=CHAT_ERRORS,
+        parameters=(TITLE, REFERER),
         body=ChatCompletionRequest,
         sample={"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]},
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
@@ -170,14 +175,15 @@ OPERATIONS: Mapping[str, Operation] = {
         BOOKS,
         "Get what a generation used and cost",
         answers=(Generation,),
-        errors=(NotFound("", code="generation_not_found"),),
+        errors=(NotFound("", code="generation_not_found"), OFTEN),
         parameters=(ID, GENERATE_ID),
     ),
-    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,)),
+    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,), errors=(OFTEN,)),
     "UsageReport.get": Operation(
         BOOKS,
         "Get usage by day and model",
         answers=(UsageAnswer,),
+        errors=(OFTEN,),
         parameters=(
             Parameter("starting_at", DAY, "The first UTC day.", "2026-01-01"),
             Parameter("ending_at", DAY, "The last UTC day; at most 31 in all.", "2026-01-31"),
@@ -186,7 +192,7 @@ OPERATIONS: Mapping[str, Operation] = {
             ),
         ),
     ),
-    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,)),
+    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,), errors=(OFTEN,)),
     "FileList.post": Operation(
         FILES,
         "Upload a file",

@@ -1,10 +1,10 @@
 """What happens to a request, in order. This is the only file that knows it.
 
     who calls         `authentication`, before the body is read
-    what is asked     the client's protocol: `parse`; files it names by id are put in (`files`)
+    what is asked     the client's protocol: `parse`; files it names by id are looked up (`files`)
     which offers      `prepare`: the model, what it takes of the parameters, `routing.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
-    dial              the first offer; the next one while nothing meaningful has been relayed
+    dial              the first offer, the named files put in; the next one while nothing meaningful has been relayed
     relay             every chunk as it comes, but for the last part
     settle            usage, ledger, counters, durable
     the last part     finish reason, usage and [DONE], or the whole JSON body
@@ -24,8 +24,8 @@ from uuid import UUID
 from accounts.callers import Caller
 from gateway import signing, sse
 from gateway.dialects import named
-from gateway.egress import parse_base_url
 from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
+from gateway.files import inline_files
 from gateway.generation import Call, Generation
 from gateway.parameters import check_modalities, fit, supported_by
 from gateway.process import Process
@@ -38,6 +38,7 @@ from gateway.protocols.openai_chat import (
 )
 from gateway.snapshot import Snapshot
 from gateway.upstream import Dial, Reply
+from routing.base_url import parse_base_url
 from routing.plan import Candidate, Wanted, plan
 
 KEEP_ALIVE_SECONDS = 10.0
@@ -50,7 +51,9 @@ BYTES_A_TOKEN = 64
 ANSWERS = frozenset({"text", "audio", "image"})
 
 
-def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "") -> Call:
+def prepare(
+    snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "", app: str | None = None
+) -> Call:
     """Finds where a request may go. Raises `NotFound`, `Forbidden` or `UpstreamFault` when that is nowhere."""
     model = snapshot.catalog.by_name.get(asked.model)
     if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
@@ -87,7 +90,7 @@ def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, re
                 code="request_too_expensive",
             )
         raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
-    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id)
+    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id, app)
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
@@ -136,7 +139,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
     beat = started + KEEP_ALIVE_SECONDS if streaming else cut_off
     reply: Reply | None = None
     # A task, so that a streaming client can be kept waiting alive meanwhile; the other one just waits.
-    dialling = process.upstream.dial(_dial(generation, candidate))
+    dialling = _dialled(process, generation, candidate)
     task = asyncio.get_running_loop().create_task(dialling) if streaming else None
     try:
         while task is not None and not task.done():
@@ -177,7 +180,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
             now = clock()
             due = now + provider.idle_timeout
             waiting += reader.feed(data)
-            if reader.meaningful:
+            if reader.meaningful or not streaming:
                 generation.first_event()
                 if waiting:
                     generation.relayed = True
@@ -206,9 +209,13 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
             reply.abort()  # does nothing once it is released
 
 
-def _dial(generation: Generation, candidate: Candidate) -> Dial:
+async def _dialled(process: Process, generation: Generation, candidate: Candidate) -> Reply:
+    asked = await inline_files(process, generation.caller, generation.call.asked)
+    return await process.upstream.dial(_dial(generation, candidate, asked))
+
+
+def _dial(generation: Generation, candidate: Candidate, asked: ChatRequest) -> Dial:
     offer, provider = candidate.offer, candidate.offer.provider
-    asked = generation.call.asked
     body = upstream_body(
         asked,
         model=offer.upstream_model,

@@ -11,7 +11,9 @@ generations = Counter("meterline_generations", "Generations, by how they ended."
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Counter("meterline_tokens", "Tokens settled.", ["direction"])
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
-ttft = Histogram("meterline_first_token_seconds", "Until the first meaningful event.", ["provider"], buckets=SECONDS)
+ttft = Histogram(
+    "meterline_first_token_seconds", "Until a stream's first meaningful event.", ["provider"], buckets=SECONDS
+)
 suspect = Counter("meterline_usage_suspect", "Answers whose token counts were refused.", ["provider"])
 unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknown price.", ["model"])
 skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])

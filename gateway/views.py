@@ -9,8 +9,9 @@ from rest_framework.request import Request
 from billing.batches import DatabaseAway
 from billing.ids import new_id
 from gateway import process, strict_json, telemetry
+from gateway.attribution import calling_app
 from gateway.errors import InvalidRequest
-from gateway.files import inline_files
+from gateway.files import look_up_files
 from gateway.parameters import IGNORED_HEADER, header_value
 from gateway.protocols.openai_chat import parse
 from gateway.queueing import Queue
@@ -38,8 +39,8 @@ class ChatCompletions(ApiView):
             asked = parse(strict_json.loads(body), len(body), self.dialect)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        asked = await inline_files(here, self.caller, asked)
-        call = prepare(snapshot, self.caller, asked, id, self.request_id)
+        asked = await look_up_files(here, self.caller, asked)
+        call = prepare(snapshot, self.caller, asked, id, self.request_id, calling_app(request.META))
         first, parts = await queue.begin(here, call)
         response: HttpResponseBase
         if asked.stream:

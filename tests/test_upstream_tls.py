@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gateway.egress import BaseUrl, Egress
+from gateway.egress import Egress
 from gateway.errors import Fault, UpstreamFault
 from gateway.upstream import Dial, Upstream
+from routing.base_url import BaseUrl
 from tests.raw_upstream import PATIENCE, Peer, RawUpstream, TableResolver, answer, on_both_loops, says
 
 

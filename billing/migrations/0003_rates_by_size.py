@@ -1,4 +1,4 @@
-"""Step 4: from which size of prompt on a rate holds. A default of the database, so that the code from before still adds
+"""Step 3: from which size of prompt on a rate holds. A default of the database, so that the code from before still adds
 rates.
 """
 

@@ -9,9 +9,10 @@ from django.core.exceptions import ValidationError
 
 from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion, rate_name
-from gateway.configuration.rows import Difference, Wanted, shown, write
+from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
-from gateway.egress import Egress, ForbiddenAddress, parse_allow, parse_base_url
+from gateway.egress import Egress, ForbiddenAddress, parse_allow
+from routing.base_url import parse_base_url
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 
 # A version this close to its date may already be on its way into the gateways' memory.
@@ -29,20 +30,11 @@ def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Differenc
 
 
 def _apply_tariffs(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
-    found = {tariff.slug: tariff for tariff in Tariff.objects.filter(slug__in=[entry.name for entry in entries])}
-    tariffs = [
-        Wanted(
-            entry,
-            f"tariff {entry.name}",
-            row=found.get(entry.name) or Tariff(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(TARIFF),
-        )
-        for entry in entries
-    ]
+    tariffs = by_slug(Tariff, TARIFF, entries)
     write(tariffs, difference)
     held: dict[int, dict[datetime, TariffVersion]] = {}
-    for version in TariffVersion.objects.filter(tariff__in=found.values()).prefetch_related("rates"):
+    rows = [tariff.row for tariff in tariffs]
+    for version in TariffVersion.objects.filter(tariff__in=rows).prefetch_related("rates"):
         held.setdefault(version.tariff_id, {})[version.effective_from] = version
     fresh: list[tuple[Wanted[TariffVersion], Rates]] = []
     for tariff in tariffs:
@@ -127,21 +119,12 @@ def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
 
 
 def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
-    found = {row.slug: row for row in Provider.objects.filter(slug__in=[entry.name for entry in entries])}
-    addresses = {row.slug: row.base_url for row in found.values()}
-    sealed = Credential.objects.filter(provider__in=found.values()).exclude(sealed="").select_related("provider")
-    sealed_before = list(sealed)
-    providers = [
-        Wanted(
-            entry,
-            f"provider {entry.name}",
-            row=found.get(entry.name) or Provider(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(PROVIDER),
-            detail=entry.values.get("base_url", ""),
-        )
-        for entry in entries
-    ]
+    providers = by_slug(Provider, PROVIDER, entries)
+    known = [provider.row for provider in providers if not provider.fresh]
+    addresses = {row.slug: row.base_url for row in known}
+    sealed_before = list(Credential.objects.filter(provider__in=known).exclude(sealed="").select_related("provider"))
+    for provider in providers:
+        provider.detail = provider.entry.values.get("base_url", "")
     write(providers, difference)
     moved = [provider for provider in providers if addresses.get(provider.entry.name) != provider.row.base_url]
     _note_addresses(moved, sealed_before, difference)
@@ -216,23 +199,13 @@ def _opened(credential: Credential) -> str | None:
 
 
 def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
-    found = {row.slug: row for row in Model.objects.filter(slug__in=[entry.name for entry in entries])}
-    models = [
-        Wanted(
-            entry,
-            f"model {entry.name}",
-            row=found.get(entry.name) or Model(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(MODEL),
-        )
-        for entry in entries
-    ]
+    models = by_slug(Model, MODEL, entries)
     write(models, difference)
     providers = {row.slug: row for row in Provider.objects.all()}
     tariffs = {row.slug: row for row in Tariff.objects.all()}
     held = {
         (row.model_id, row.provider_id, row.upstream_model): row
-        for row in Offer.objects.filter(model__in=found.values()).select_related("tariff")
+        for row in Offer.objects.filter(model__in=[model.row for model in models]).select_related("tariff")
     }
     write(
         [_offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]],

@@ -29,7 +29,7 @@ from gateway.configuration.file import (
     text,
     whole,
 )
-from gateway.egress import BadUrl, parse_base_url
+from routing.base_url import BadUrl, parse_base_url
 from routing.models import AuthStyle, CapField, Forced, Modality, Protocol
 
 dollars = decimal(digits=12, places=12)
