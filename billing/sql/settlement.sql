@@ -130,7 +130,8 @@ begin
            group by n.counter
       ) d;
 
-    -- The counters last: every hold waits for them, and they are locked until the commit is on the disk.
+    -- The counters last: every hold waits for them, and they are locked until the commit is on the disk. Whoever takes
+    -- them first and writes these usage rows then (billing_end_holds) has had to wait for the holds, so there is no circle.
     perform 1 from billing_counter c where c.id = any(d_id) order by c.id for no key update;
     update billing_counter c
        set used = c.used + case c.measure when 'money' then d.charge when 'tokens' then d.tokens else 0 end,
