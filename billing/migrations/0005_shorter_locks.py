@@ -8,7 +8,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0002_partitions_and_functions")]
+    dependencies = [("billing", "0004_app")]
     operations = [
         migrations.RunSQL((SQL / name).read_text(), migrations.RunSQL.noop)
         for name in ("subjects.sql", "admission.sql", "settlement.sql")
