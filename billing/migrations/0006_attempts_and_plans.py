@@ -10,7 +10,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0004_app'),
+        ('billing', '0005_shorter_locks'),
     ]
 
     operations = [
