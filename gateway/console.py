@@ -64,6 +64,10 @@ NAVIGATION = (
         ),
     ),
     (
+        "Routing",
+        (("Policies", "alt_route", "admin:routing_policy_changelist"),),
+    ),
+    (
         "Money",
         (
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),

@@ -14,7 +14,10 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import Page, Rows
 from accounts.sealing import CannotOpen
-from routing.models import AuthStyle, Credential, Model, Offer, Provider
+from routing.models import AuthStyle, Credential, Model, Offer, Policy, Provider
+from routing.policy_admin import PolicyPage
+
+admin.site.register(Policy, PolicyPage)
 
 
 class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
