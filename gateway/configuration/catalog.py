@@ -18,11 +18,13 @@ from routing.models import AuthStyle, Credential, Model, Offer, Provider
 AT_HAND = timedelta(minutes=1)
 
 
-def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime) -> None:
-    """Brings the catalog to what the file says. `now` is the database's."""
+def apply_catalog(
+    sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime
+) -> list[Wanted[Model]]:
+    """Brings the catalog to what the file says, and gives its models. `now` is the database's."""
     _apply_tariffs(sections["tariffs"], difference, now)
     _apply_providers(sections["providers"], difference)
-    _apply_models(sections["models"], difference)
+    return _apply_models(sections["models"], difference)
 
 
 def _apply_tariffs(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
@@ -204,7 +206,7 @@ def _opened(credential: Credential) -> str | None:
         return None
 
 
-def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
+def _apply_models(entries: Sequence[Entry], difference: Difference) -> list[Wanted[Model]]:
     found = {row.slug: row for row in Model.objects.filter(slug__in=[entry.name for entry in entries])}
     models = [
         Wanted(
@@ -227,6 +229,7 @@ def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
         [_offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]],
         difference,
     )
+    return models
 
 
 def _offer(

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+import yaml
 from django.conf import settings
 
 from accounts.models import Scope
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
+    TAG,
     At,
     ConfigurationError,
     Reader,
@@ -29,7 +31,7 @@ from gateway.configuration.file import (
     whole,
 )
 from gateway.egress import BadUrl, parse_base_url
-from routing.models import AuthStyle, CapField, Forced, Modality, Protocol
+from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
@@ -50,6 +52,7 @@ class Noun:
     identity: Sequence[str] = ()
     names: Sequence[str] = ()  # the names an entry may have; empty: any
     removable: bool = False  # null in place of an entry removes it
+    single: bool = False  # there is one, where others are a mapping or a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,30 @@ def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
     return both, both
 
 
+def fallback(at: At) -> str:
+    """What may follow: true, false, the slug of a provider or a model; empty says nothing."""
+    if isinstance(at.node, yaml.ScalarNode) and at.node.tag == TAG + "bool":
+        return str(boolean(at)).lower()
+    return text(at)
+
+
+POLICY = Noun(
+    columns={
+        "strategy": choice(("", *Strategy.values)),
+        "factor": choice(("", *Factor.values)),
+        "providers": optional(listed(text)),
+        "only_providers": optional(listed(text)),
+        "fallback": fallback,
+        "max_attempts": optional(whole),
+        "first_byte_timeout": optional(seconds),
+        "total_timeout": optional(seconds),
+        "refuses_training": boolean,
+        "refuses_retention": boolean,
+        "continues_streams": optional(boolean),
+    },
+    removable=True,
+    single=True,
+)
 BUDGET = Noun(columns={"amount": dollars, "hard": boolean}, names=Period.values, removable=True)
 BOUNDS: Mapping[str, Reader] = {"limits": limits}
 
@@ -121,7 +148,7 @@ KEY = Noun(
         "expires_at": optional(moment),
     },
     special={"secret": secret, "owner": optional(text), "revoked": boolean, **BOUNDS},
-    inner={"budgets": BUDGET},
+    inner={"budgets": BUDGET, "policy": POLICY},
 )
 PROJECT = Noun(
     columns={
@@ -132,7 +159,7 @@ PROJECT = Noun(
         "strict_params": boolean,
     },
     special=BOUNDS,
-    inner={"budgets": BUDGET, "keys": KEY},
+    inner={"budgets": BUDGET, "policy": POLICY, "keys": KEY},
 )
 ORGANIZATION = Noun(
     columns={"name": text, "active": boolean},
@@ -195,23 +222,26 @@ MODEL = Noun(
         "quality": whole,
         "active": boolean,
     },
-    inner={"offers": OFFER},
+    inner={"policy": POLICY, "offers": OFFER},
 )
 SECTIONS: Mapping[str, Noun] = {
     "organizations": ORGANIZATION,
     "providers": PROVIDER,
     "tariffs": TARIFF,
     "models": MODEL,
+    "policy": POLICY,
 }
 
 
 def read(top: At) -> dict[str, Sequence[Entry]]:
     """Every section's entries; a section the file lacks is empty. Raises `ConfigurationError`."""
-    found = top.fields(SECTIONS)
+    found = top.fields(tuple(SECTIONS))
     return {section: _entries(found[section], noun) if section in found else () for section, noun in SECTIONS.items()}
 
 
 def _entries(at: At, noun: Noun) -> Sequence[Entry]:
+    if noun.single:
+        return [_entry(at, "", noun)]
     if noun.identity:
         return _told_apart([_entry(item, "", noun) for item in at.items()], noun)
     found = at.fields(noun.names) if noun.names else at.entries()
