@@ -17,7 +17,7 @@ def apply_policies(
         (entry, "policy", {"level": Level.GLOBAL}) for entry in everything
     ]
     for model in models:
-        subject = {"level": Level.MODEL, "model": model.row}
+        subject: dict[str, Any] = {"level": Level.MODEL, "model": model.row}
         asked += [(entry, f"policy {model.label}", subject) for entry in model.entry.inner["policy"]]
     for bound in bounds:
         level, row = (Level.KEY, bound.key) if bound.key else (Level.PROJECT, bound.project)
