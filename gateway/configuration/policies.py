@@ -25,13 +25,13 @@ def apply_policies(
         asked += [(entry, f"policy {level} {bound.label}", subject) for entry in bound.entry.inner.get("policy", ())]
     wanted: list[Wanted[Policy]] = []
     for entry, label, whose in asked:
-        row = Policy.objects.filter(**whose).first()
+        policy = Policy.objects.filter(**whose).first()
         if entry.removed:
-            if row is not None:
-                row.delete()
+            if policy is not None:
+                policy.delete()
                 difference.removed(label)
             continue
         columns = entry.column_values(POLICY)
         detail = ", ".join(f"{name} {shown(value)}" for name, value in columns.items())
-        wanted.append(Wanted(entry, label, row or Policy(**whose), row is None, columns, detail))
+        wanted.append(Wanted(entry, label, policy or Policy(**whose), policy is None, columns, detail))
     write(wanted, difference)
