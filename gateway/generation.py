@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from accounts.callers import Caller
 from billing import pricing
 from billing.admission import AttemptItem, Held, HoldItem, Refused
@@ -24,7 +26,7 @@ from billing.models import Basis, Status
 from billing.settlement import Settlement, Try
 from billing.spool import SpoolFull
 from billing.tokens import Tokens, estimate
-from gateway import telemetry
+from gateway import explaining, telemetry
 from gateway.deadline import Deadline
 from gateway.errors import (
     Fault,
@@ -214,8 +216,17 @@ class Generation:
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
         durable = self._durable or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        if self.call.explain:
+            error.more[explaining.FIELD] = self._plan()
         with suppress(SpoolFull):
             await asyncio.shield(durable)
+
+    def explained(self, part: bytes) -> bytes:
+        """The last part of an answer, with the plan in it if the client asked for it."""
+        return explaining.into_answer(part, self._plan()) if self.call.explain else part
+
+    def _plan(self) -> dict[str, Any]:
+        return {**explaining.told(self.call.plan), "attempts": explaining.attempted(map(asdict, self._tries))}
 
     def _tokens(self) -> tuple[Tokens, Basis]:
         reader = self.reader

@@ -40,6 +40,7 @@ from gateway.openapi_answers import (
     ModelList,
     QuotaAnswer,
     ReadyAnswer,
+    RouteAnswer,
     UploadForm,
     UsageAnswer,
 )
@@ -114,12 +115,32 @@ CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
     UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
 )
+ROUTE_ERRORS: tuple[GatewayError, ...] = (
+    NO_MODEL,
+    UnsupportedMediaType(""),
+    Forbidden("", code="request_too_expensive"),
+    UpstreamFault(F.RATE_LIMITED),
+    UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
+)
 
 ID = Parameter("id", {"type": "string"}, "The generation's id: an answer's `id` or x-generation-id.", "$GENERATION")
 GENERATE_ID = Parameter("generate_id", {"type": "string"}, "Another name of `id`.")
 ANTHROPIC_VERSION = Parameter(
     "anthropic-version", {"type": "string"}, "With any value the answer has Anthropic's shape.", place="header"
 )
+EXPLAIN = Parameter(
+    "x-gateway-explain",
+    {"type": "string", "enum": ["0", "1"]},
+    "`1`: the answer, its last chunk or its error says in `x_gateway_plan` where the request could go and why.",
+    place="header",
+)
+NAMES = Parameter(
+    "x-gateway-explain",
+    {"type": "string", "enum": ["0", "1"]},
+    "`1`: the plan and the attempts name providers.",
+    place="header",
+)
+HELLO = {"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]}
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
@@ -140,11 +161,22 @@ OPERATIONS: Mapping[str, Operation] = {
             "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
         },
         errors=CHAT_ERRORS,
+        parameters=(EXPLAIN,),
         body=ChatCompletionRequest,
-        sample={"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]},
+        sample=HELLO,
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
         "Lines that begin with a colon keep the connection alive. A failure after the first chunk is an event with "
         "an `error` object. The ranges here are the standard dialect's; a key's dialect may narrow or widen a few.",
+    ),
+    "Route.post": Operation(
+        CHAT,
+        "See where a chat completion would go",
+        answers=(RouteAnswer,),
+        errors=ROUTE_ERRORS,
+        body=ChatCompletionRequest,
+        sample=HELLO,
+        about="The body of a chat completion, checked like one. Nothing is dialled, held or billed. Providers are "
+        "named by their slugs. With a policy in turn or by speed the next request may go elsewhere.",
     ),
     "Models.get": Operation(
         MODELS,
@@ -171,7 +203,7 @@ OPERATIONS: Mapping[str, Operation] = {
         "Get what a generation used and cost",
         answers=(Generation,),
         errors=(NotFound("", code="generation_not_found"),),
-        parameters=(ID, GENERATE_ID),
+        parameters=(ID, GENERATE_ID, NAMES),
     ),
     "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,)),
     "UsageReport.get": Operation(

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from accounts.callers import Caller
 from gateway.dialects import Dialect, named
-from gateway.errors import Fault, Forbidden, InvalidRequest, NotFound, UpstreamFault
+from gateway.errors import Fault, Forbidden, GatewayError, InvalidRequest, NotFound, UpstreamFault
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
@@ -37,6 +37,7 @@ class Call:
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
     - `plan`: its `taken` candidates, at least one, are tried in order
     - `dialled`: the candidate that is being tried, or answers
+    - `explain`: the client wants the plan told
     """
 
     id: UUID
@@ -46,6 +47,7 @@ class Call:
     plan: Plan
     request_id: str = ""
     dialled: Candidate | None = None
+    explain: bool = False
     _fits: dict[tuple[tuple[str, ...], str], Fit] = field(default_factory=dict)
 
     @property
@@ -114,7 +116,11 @@ def prepare(
     )
     found = plan((model,), wanted, policy, process.health, id.int & 0xFFFFFFFF)
     if not found.taken:
-        raise _nowhere(found, asked, refusals)
+        try:
+            raise _nowhere(found, asked, refusals)
+        except GatewayError as error:
+            error.plan = found
+            raise
     return Call(id, caller, asked, model, found, request_id)
 
 

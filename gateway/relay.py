@@ -74,7 +74,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             yield error_event(end_of_key, call.dialect, call.request_id)
             return
         assert generation.reader is not None
-        yield generation.reader.final()
+        yield generation.explained(generation.reader.final())
 
 
 async def _attempt(process: Process, generation: Generation, candidate: Candidate) -> AsyncGenerator[bytes]:

@@ -10,6 +10,7 @@ from gateway.rest import UnknownPath
 
 v1 = [
     path("chat/completions", views.ChatCompletions.as_view()),
+    path("route", views.Route.as_view()),
     path("models", model_views.Models.as_view()),
     path("models/<path:name>", model_views.OneModel.as_view()),
     path("generation", generation_views.Generations.as_view(deprecated=True)),
