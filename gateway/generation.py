@@ -209,6 +209,8 @@ class Generation:
         except SpoolFull as error:
             raise self._unavailable(30) from error
         self.reader.set_cost(self._charge)
+        if self.call.conversation is not None:
+            self._process.seats.take(self.call.conversation, self._candidate.offer.id, time.monotonic())
 
     async def fail(self, error: GatewayError) -> None:
         """Settles a failed one; returns when that is durable, or cannot be: nothing final goes out after it.

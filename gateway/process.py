@@ -14,6 +14,7 @@ from billing.backbone import Backbone
 from gateway import telemetry
 from gateway.egress import Egress, parse_allow
 from gateway.files import Files
+from gateway.seats import Rotations, Seats
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
 from routing.health import Health
@@ -72,6 +73,8 @@ class Process:
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.health = Health()
         self.retries = RetryBudget(time.monotonic())
+        self.seats = Seats()
+        self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

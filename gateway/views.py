@@ -50,7 +50,7 @@ class ChatCompletions(Chat):
         explain = explaining.wished(request.headers)
         call = None
         try:
-            call = prepare(here, snapshot, self.caller, asked, id, self.request_id)
+            call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)
             call.explain = explain
             first, parts = await queue.begin(here, call)
         except GatewayError as error:
@@ -82,7 +82,10 @@ class Route(Chat):
         here = process.current()
         asked = await self.asked(here)
         try:
-            call = prepare(here, here.snapshots.current, self.caller, asked, new_id(), self.request_id)
+            call = prepare(
+                here, here.snapshots.current, self.caller, asked, new_id(), self.request_id, request._request.META,
+                looking=True,
+            )  # fmt: skip
         except GatewayError as error:
             if error.plan:
                 error.more[explaining.FIELD] = explaining.told(error.plan)

@@ -1,7 +1,7 @@
 """Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
 
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
-from routing.models.policy import Factor, Level, Policy, Strategy
+from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
     AuthStyle,
     CapField,
@@ -15,6 +15,7 @@ from routing.models.provider import (
 __all__ = [
     "AuthStyle",
     "CapField",
+    "ChoiceWeight",
     "Credential",
     "Factor",
     "Forced",
@@ -26,6 +27,8 @@ __all__ = [
     "Protocol",
     "Provider",
     "Strategy",
+    "Term",
+    "Word",
     "credential_place",
     "model_slug_validator",
     "text_only",

@@ -14,6 +14,7 @@ from gateway.protocols.openai_chat.request_forms import (
     tools_without_cache_control,
     with_reasoning_content,
     without_cache_control,
+    without_others_thoughts,
 )
 from gateway.protocols.openai_chat.request_messages import look, outline
 from gateway.protocols.openai_chat.request_parts import Media
@@ -41,6 +42,7 @@ KNOWN_FIELDS = CHECKS.keys() | {
     *("provider", "model_routing_config"),
 }
 MAX_CHOICES = 8
+NO_THOUGHTS: frozenset[str] = frozenset()
 
 _CHECKS_BUT_PENALTIES = {name: check for name, check in CHECKS.items() if name not in PENALTIES}
 _ROUTES = frozenset({"provider", "model_routing_config"})
@@ -65,6 +67,7 @@ class ChatRequest:
     - `hides_reasoning`: thoughts are paid for and not shown
     - `wants_cost`: usage is to be shown with its cost
     - `cache_control`: some part or tool has a cache breakpoint
+    - `thoughts`: formats of the signed or encrypted thoughts in it, "" for those that name none
     - `routing`, `model_routing`: wishes for the route
     - `unknown`: fields this gateway has no meaning for; they pass
     - `not_understood`: the same inside fields that no upstream sees, by path
@@ -90,6 +93,7 @@ class ChatRequest:
     hides_reasoning: bool
     wants_cost: bool
     cache_control: bool
+    thoughts: frozenset[str]
     routing: RoutingWish | None
     model_routing: ModelRoutingWish | None
     unknown: tuple[str, ...]
@@ -117,6 +121,7 @@ class Fit:
     - `changes`: fields that it gets instead
     - `tells_thoughts`: the upstream demands `reasoning_content` on an assistant's turn that had thoughts
     - `enforced_stops`: sequences that the gateway looks for, see `gateway.stops`
+    - `thoughts`: the format of the signed thoughts that the upstream gets; None: all of them
     """
 
     named: tuple[str, ...] = ()
@@ -124,6 +129,7 @@ class Fit:
     changes: Mapping[str, Any] = field(default_factory=dict)
     enforced_stops: tuple[str, ...] = ()
     tells_thoughts: bool = False
+    thoughts: str | None = None
 
 
 WHOLE = Fit()
@@ -193,6 +199,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         hides_reasoning=hides_reasoning,
         wants_cost=wants_cost,
         cache_control=media.cache_control,
+        thoughts=frozenset(media.thoughts) if media.thoughts else NO_THOUGHTS,
         routing=routing,
         model_routing=model_routing,
         unknown=unknown,
@@ -240,6 +247,8 @@ def upstream_body(
             del body["stop"]
     if fit.tells_thoughts:
         body["messages"] = with_reasoning_content(body["messages"])
+    if fit.thoughts is not None:
+        body["messages"] = without_others_thoughts(body["messages"], fit.thoughts)
     if "cache_control" in gone:
         body["messages"] = without_cache_control(body["messages"])
         if "tools" in body:
