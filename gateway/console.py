@@ -65,7 +65,10 @@ NAVIGATION = (
     ),
     (
         "Routing",
-        (("Policies", "alt_route", "admin:routing_policy_changelist"),),
+        (
+            ("Policies", "alt_route", "admin:routing_policy_changelist"),
+            ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
+        ),
     ),
     (
         "Money",

@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.validators import MinValueValidator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -12,7 +13,7 @@ from django.utils.http import urlencode
 from unfold.decorators import display
 
 from accounts.console import Page
-from routing.models import Level, Policy
+from routing.models import ChoiceWeight, Level, Policy
 
 SUBJECTS = (Level.KEY, Level.PROJECT, Level.MODEL)
 
@@ -30,6 +31,28 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         """Asks the database's constraints only about what is right otherwise."""
         if not self.errors:
             super().validate_constraints()
+
+
+class ChoiceWeightPage(Page):
+    """How much each term counts where the gateway chooses the model."""
+
+    list_display = ("word", "term", "weight")
+    list_display_links = ("word", "term")
+    list_editable = ("weight",)
+    list_filter = ("word",)
+    ordering = ("word", "term")
+    fields = (("word", "term"), "weight")
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Weights are not negative: a model would be marked down for what is good about it."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if db_field.name == "weight":
+            field.validators.append(MinValueValidator(0))
+        return field
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ChoiceWeight | None = None) -> tuple[str, ...]:
+        """What it weighs stays; another is another row."""
+        return ("word", "term") if obj else ()
 
 
 class PolicyPage(Page):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.export import export
-from routing.models import Level, Model, Policy
+from routing.models import ChoiceWeight, Level, Model, Policy
 from tests.desk import Desk, empty_everything, undone
 
 FILE = """
@@ -164,3 +164,33 @@ def test_a_second_policy_for_everything_changes_the_first(desk: Desk) -> None:
         desk.apply("policy: {max_attempts: 2}")
         assert desk.lines("policy: {max_attempts: 5}") == ["~ policy: max_attempts 2 -> 5"]
         assert Policy.objects.get().max_attempts == 5
+
+
+def test_the_weights_of_the_choice(desk: Desk) -> None:
+    with undone():
+        empty_everything()
+        assert desk.lines("choice_weights: {balanced: {quality: 1, price: 0.5}, high: {quality: 100}}") == [
+            "+ choice weight balanced quality: 1",
+            "+ choice weight balanced price: 0.5",
+            "+ choice weight high quality: 100",
+        ]
+        changed = "choice_weights: {balanced: {quality: 2.25, price: null}, high: {price: null}}"
+        assert desk.lines(changed) == [
+            "- choice weight balanced price",
+            "~ choice weight balanced quality: weight 1 -> 2.25",
+        ]
+        assert desk.lines(changed) == []
+        first = export()
+        assert "choice_weights:\n  balanced:\n    quality: 2.25\n  high:\n    quality: 100\n" in first
+        empty_everything()
+        desk.apply(first)
+        assert export() == first
+        before = list(ChoiceWeight.objects.order_by("pk").values())
+        for wrong, words in {
+            "choice_weights: {fast: {quality: 1}}": "choice_weights.fast: unknown key",
+            "choice_weights: {low: {speed: 1}}": "choice_weights.low.speed: unknown key",
+            "choice_weights: {low: {price: -1}}": "choice_weights.low.price: expected a decimal, 0 or more",
+            "choice_weights: {low: {price: .inf}}": "choice_weights.low.price: expected a decimal, 0 or more",
+        }.items():
+            assert words in desk.refused(wrong)
+        assert list(ChoiceWeight.objects.order_by("pk").values()) == before

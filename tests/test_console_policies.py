@@ -7,9 +7,9 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import ApiKey, Project
-from routing.models import Level, Model, Policy, Provider
+from routing.models import ChoiceWeight, Level, Model, Policy, Provider
 from tests.cast import Tenant
-from tests.console import console, submit
+from tests.console import console, filled, submit
 from tests.console import url as page
 from tests.desk import undone
 from tests.shelf import make_model, make_provider
@@ -218,3 +218,25 @@ def test_an_offer_that_says_nothing_leaves_it_to_the_model(model: Model) -> None
     assert submit(client, address, "offer_form", weight="7").status_code == 302
     offer.refresh_from_db()
     assert (offer.weight, offer.input_modalities, offer.supported_parameters) == (7, None, None)
+
+
+def test_weights_of_the_choice_are_changed_in_their_list() -> None:
+    client, address = console(), reverse("admin:routing_choiceweight_changelist")
+    row = ChoiceWeight.objects.get(word="balanced", term="task")
+    first = str(row.weight)
+
+    def save(weight: str) -> Any:
+        fields = filled(client.get(address).content.decode(), "changelist-form")
+        place = next(name for name, values in fields.items() if name.endswith("-id") and values == [str(row.pk)])
+        return client.post(address, {**fields, place.removesuffix("id") + "weight": weight, "_save": "Save"})
+
+    with undone():
+        assert save("0.75").status_code == 302
+        row.refresh_from_db()
+        assert row.weight == 0.75
+        for wrong in ("-1", "nan", "inf", "1e999", "much", ""):
+            assert save(wrong).status_code == 200, wrong
+            row.refresh_from_db()
+            assert row.weight == 0.75
+    row.refresh_from_db()
+    assert str(row.weight) == first

@@ -30,7 +30,7 @@ from gateway.configuration.schema import (
     VERSION,
     Noun,
 )
-from routing.models import Credential, Model, Offer, Policy, Provider
+from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 
 Tree = dict[str, Any]
 
@@ -68,6 +68,7 @@ def export(organization: str | None = None) -> str:
             "tariffs": _tariffs(),
             "models": _models(),
             **_policies(level="global").get(None, {}),
+            "choice_weights": _weights(),
         }
     body = yaml.dump(
         {section: entries for section, entries in tree.items() if entries} or {"organizations": {}},
@@ -160,6 +161,13 @@ def _policies(**which: Any) -> dict[Any, Tree]:
         }
         for policy in Policy.objects.filter(**which)
     }
+
+
+def _weights() -> Tree:
+    found: Tree = {}
+    for row in ChoiceWeight.objects.order_by("word", "term"):
+        found.setdefault(row.word, {})[row.term] = _plain(row.weight)
+    return found
 
 
 def _providers(remarks: Remarks) -> Tree:

@@ -1,4 +1,4 @@
-"""Applying a configuration file's policies, once everything they may name is there."""
+"""Applying a configuration file's policies, once everything they may name is there, and the weights of the choice."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from gateway.configuration.rows import Difference, Wanted, shown, write
 from gateway.configuration.schema import POLICY, Entry
 from gateway.configuration.tenancy import Bound
-from routing.models import Level, Model, Policy
+from routing.models import ChoiceWeight, Level, Model, Policy
 
 
 def apply_policies(
@@ -34,4 +34,21 @@ def apply_policies(
         columns = entry.column_values(POLICY)
         detail = ", ".join(f"{name} {shown(value)}" for name, value in columns.items())
         wanted.append(Wanted(entry, label, policy or Policy(**whose), policy is None, columns, detail))
+    write(wanted, difference)
+
+
+def apply_weights(entries: Sequence[Entry], difference: Difference) -> None:
+    """Brings the weights of the choice among models to what the file says."""
+    held = {(row.word, row.term): row for row in ChoiceWeight.objects.all()}
+    wanted: list[Wanted[ChoiceWeight]] = []
+    for entry in entries:
+        given = [(word, term, value) for word, terms in entry.values.items() for term, value in terms.items()]
+        for word, term, value in given:
+            row, label = held.get((word, term)), f"choice weight {word} {term}"
+            if value is not None:
+                new = row or ChoiceWeight(word=word, term=term)
+                wanted.append(Wanted(entry, label, new, row is None, {"weight": float(value)}, shown(value)))
+            elif row is not None:
+                row.delete()
+                difference.removed(label)
     write(wanted, difference)

@@ -31,7 +31,7 @@ from gateway.configuration.file import (
     whole,
 )
 from gateway.egress import BadUrl, parse_base_url
-from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy
+from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy, Term, Word
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
@@ -113,6 +113,12 @@ def fallback(at: At) -> str:
     if isinstance(at.node, yaml.ScalarNode) and at.node.tag == TAG + "bool":
         return str(boolean(at)).lower()
     return text(at)
+
+
+def weights(at: At) -> dict[str, Decimal | None]:
+    """Weights by term; null removes one."""
+    read = optional(decimal(digits=6, places=4))
+    return {term: read(value) for term, value in at.fields(Term.values).items()}
 
 
 POLICY = Noun(
@@ -225,12 +231,14 @@ MODEL = Noun(
     },
     inner={"policy": POLICY, "offers": OFFER},
 )
+CHOICE = Noun(columns={}, special=dict.fromkeys(Word.values, weights), single=True)
 SECTIONS: Mapping[str, Noun] = {
     "organizations": ORGANIZATION,
     "providers": PROVIDER,
     "tariffs": TARIFF,
     "models": MODEL,
     "policy": POLICY,
+    "choice_weights": CHOICE,
 }
 
 
