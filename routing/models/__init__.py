@@ -11,8 +11,10 @@ from routing.models.provider import (
     credential_place,
     validate_base_url,
 )
+from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, Window
 
 __all__ = [
+    "ALL_SIZES",
     "AuthStyle",
     "CapField",
     "Credential",
@@ -22,10 +24,13 @@ __all__ = [
     "Modality",
     "Model",
     "Offer",
+    "OfferRollup",
+    "OfferStatistics",
     "Policy",
     "Protocol",
     "Provider",
     "Strategy",
+    "Window",
     "credential_place",
     "model_slug_validator",
     "text_only",
