@@ -134,10 +134,9 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
 def prune_usage() -> None:
     """Forgets hours after 35 days; their days stay."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "delete from billing_usagerollup where span = 'hour' and starts_at < date_trunc('day', now() - %s, 'UTC')",
-            [HOURS_KEPT],
-        )
+        cursor.execute("select date_trunc('day', now(), 'UTC')")
+        (today,) = cursor.fetchone()
+        cursor.execute("delete from billing_usagerollup where span = 'hour' and starts_at < %s", [today - HOURS_KEPT])
 
 
 def _floor(moment: datetime, step: timedelta) -> datetime:

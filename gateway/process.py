@@ -14,6 +14,7 @@ from billing.backbone import Backbone
 from gateway import telemetry
 from gateway.egress import Egress, parse_allow
 from gateway.files import Files
+from gateway.published import Statistics
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
 from routing.health import Health
@@ -72,13 +73,16 @@ class Process:
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.health = Health()
         self.retries = RetryBudget(time.monotonic())
+        self.statistics = Statistics(self.backbone.connections, self.health)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
         await self.backbone.start()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self.snapshots.keep()), loop.create_task(self._watch_expiry())]
+        self._tasks = [
+            loop.create_task(task) for task in (self.snapshots.keep(), self._watch_expiry(), self.statistics.keep())
+        ]
 
     async def _watch_expiry(self) -> None:
         while True:

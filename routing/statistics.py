@@ -13,9 +13,10 @@ from django.db.backends.utils import CursorWrapper
 
 from billing.ids import EPOCH, first_id
 from billing.rollups import set_mark, take_mark
+from routing.faults import Blame, Fault, blame
+from routing.latency import SHAPE, SIZES
 from routing.models.statistics import ALL_SIZES, Window
 
-SIZES = [1_000, 8_000, 32_000, 128_000]
 MINUTES_KEPT, HOURS_KEPT = timedelta(days=2), timedelta(days=35)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 STEP = HOUR
@@ -57,16 +58,24 @@ select 'minute', date_trunc('minute', billing_moment(a.id), 'UTC'), a.model, a.p
        count(*) filter (where a.status = 'failed' and j.blame = 'offer'),
        count(*) filter (where a.status = 'failed' and j.blame = 'client'),
        routing_tally(array_agg(a.fault) filter (where a.status = 'failed')),
-       routing_tally(array_agg(routing_bucket(a.ttft_ms)) filter (where a.ttft_ms is not null)),
-       routing_tally(array_agg(routing_bucket(1000.0 * t.ms / a.completion_tokens)) filter (where t.counts)),
+       routing_tally(array_agg(routing_bucket(t.ttft)) filter (where t.ttft is not null)),
+       routing_tally(array_agg(routing_bucket(1000 * t.rest / t.tokens)) filter (where t.tokens > 0)),
        coalesce(sum(a.prompt_tokens), 0), coalesce(sum(a.completion_tokens), 0), coalesce(sum(u.cached_tokens), 0),
-       coalesce(sum(a.completion_tokens) filter (where t.counts), 0), coalesce(sum(t.ms) filter (where t.counts), 0)
+       coalesce(sum(t.tokens) filter (where t.tokens > 0), 0),
+       coalesce(sum(round(t.rest)) filter (where t.tokens > 0), 0)
   from billing_attempt a
   left join billing_usage u
     on u.id = a.generation and a.status = 'completed' and u.id >= %(oldest_id)s and u.id < %(to_id)s
  cross join lateral (
-     select a.status = 'completed' and a.completion_tokens > 0 and a.duration_ms is not null as counts,
-            greatest(a.duration_ms - case when u.stream then coalesce(a.ttft_ms, 0) else 0 end, 1) as ms
+     -- A stream's first token, and what came after it; a whole answer is split in the usual shape.
+     select not coalesce(u.stream, true) as whole,
+            a.duration_ms / (%(first)s + %(token)s * a.completion_tokens) as ratio
+ ) w
+ cross join lateral (
+     select case when w.whole then %(first)s * w.ratio else a.ttft_ms end as ttft,
+            case when w.whole then %(token)s * w.ratio * a.completion_tokens else a.duration_ms - a.ttft_ms end as rest,
+            case when a.status <> 'completed' then 0 when w.whole then a.completion_tokens
+                 when a.ttft_ms is not null then a.completion_tokens - 1 end as tokens
  ) t
  cross join lateral (
      select case when a.upstream_status = 404 then 'offer' when a.fault = any(%(clients)s) then 'client'
@@ -100,7 +109,8 @@ select %(window)s, %(now)s, q.*, routing_quantile(q.ttft, 0.5), routing_quantile
 """  # noqa: S608 - names of columns, all of them above
 
 # The request's own faults, and those of a credential or a moment: neither speaks against the offer.
-CLIENTS, OTHERS = ["rejected"], ["auth", "exhausted", "rate_limited"]
+CLIENTS = [fault.value for fault in Fault if blame(fault) is Blame.NOBODY]
+OTHERS = [fault.value for fault in Fault if blame(fault) in (Blame.CREDENTIAL, Blame.COOL)]
 
 
 def roll_up(most_steps: int = 24 * 40) -> bool:
@@ -147,9 +157,11 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
     cursor.execute(
         MAKE_MINUTES,
         {
-            "sizes": SIZES,
+            "sizes": list(SIZES),
             "clients": CLIENTS,
             "others": OTHERS,
+            "first": 1000 * SHAPE[0],
+            "token": 1000 * SHAPE[1],
             "from_id": first_id(start),
             "to_id": first_id(end),
             "oldest_id": first_id(start - OLDEST_GENERATION),
@@ -181,12 +193,11 @@ def publish(cursor: CursorWrapper, now: datetime) -> None:
 def prune() -> None:
     """Forgets minutes after two days and hours after 35, but none of an hour that may still be made again."""
     with connection.cursor() as cursor:
+        cursor.execute("select now(), coalesce(until, now()) from (select) n left join billing_mark on name = 'offers'")
+        now, until = cursor.fetchone()
         for span, kept in (("minute", MINUTES_KEPT), ("hour", HOURS_KEPT)):
-            cursor.execute(
-                "delete from routing_offerrollup where span = %s and starts_at < date_trunc('hour', least(now() - %s,"
-                " (select until - %s from billing_mark where name = 'offers')), 'UTC')",
-                [span, kept, LONG_AGAIN],
-            )
+            oldest = _floor(min(now - kept, until - LONG_AGAIN), HOUR)
+            cursor.execute("delete from routing_offerrollup where span = %s and starts_at < %s", [span, oldest])
 
 
 def published_at() -> dict[str, datetime]:

@@ -32,6 +32,11 @@ APP_WRITES = {
     "billing_usage": {"insert", "update"},
     "billing_ledgerentry": {"insert"},
     "accounts_change": {"delete"},
+    "billing_usagerollup": {"insert", "update", "delete"},
+    "billing_latehour": {"insert", "update", "delete"},
+    "billing_mark": {"insert", "update", "delete"},
+    "routing_offerrollup": {"insert", "update", "delete"},
+    "routing_offerstatistics": {"insert", "update", "delete"},
 }
 OURS = ("accounts", "billing", "routing")
 TABLES = sorted(model._meta.db_table for app in OURS for model in apps.get_app_config(app).get_models())

@@ -25,9 +25,9 @@ class Tally(models.Model):
 
     `attempts` are all that ended with a verdict: `completed`, `cancelled` (the client left), and those that failed, by
     `faults`, {kind: count}. `offer_faults` are those that speak against the offer, `client_faults` the request's own.
-    `ttft` is a sketch of milliseconds to the first token, `token_time` of microseconds for each token; of an answer
-    that was not streamed, the first token comes with the last. `output_*` are tokens of completed attempts and the
-    milliseconds in which they came.
+    `ttft` is a sketch of milliseconds to the first token, `token_time` of microseconds for each further one.
+    `output_*` are the further tokens of completed attempts and the milliseconds in which they came. An answer that came
+    whole is split in the usual shape (`routing.latency.SHAPE`).
     """
 
     model = models.TextField()
