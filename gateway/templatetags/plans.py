@@ -70,4 +70,3 @@ def score(reason: str, number: float | None) -> str:
     if number is None:
         return "-"
     return UNITS.get(reason, "{}").format(f"{number:g}")
-

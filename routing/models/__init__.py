@@ -1,5 +1,6 @@
 """Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
 
+from routing.models.health import ClosedBy, Ejection
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
 from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
@@ -11,23 +12,30 @@ from routing.models.provider import (
     credential_place,
     validate_base_url,
 )
+from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, Window
 
 __all__ = [
+    "ALL_SIZES",
     "AuthStyle",
     "CapField",
     "ChoiceWeight",
+    "ClosedBy",
     "Credential",
+    "Ejection",
     "Factor",
     "Forced",
     "Level",
     "Modality",
     "Model",
     "Offer",
+    "OfferRollup",
+    "OfferStatistics",
     "Policy",
     "Protocol",
     "Provider",
     "Strategy",
     "Term",
+    "Window",
     "Word",
     "credential_place",
     "model_slug_validator",
