@@ -95,10 +95,13 @@ class Health:
         *,
         size_class: int = 0,
         streamed: bool = True,
+        claimed: Sequence[Subject] = (),
     ) -> Trial:
-        """A dial begins. `probe`: it is the one that tries what rested, as its standing said."""
-        claimed: list[Subject] = []
-        if probe:
+        """A dial begins. `probe`: it is the one that tries what rested, as its standing said.
+
+        Where several processes share what rests, `claimed` is the probe they agreed upon.
+        """
+        if probe and not claimed:
             claimed = self.claim(offer, credential, now)
         return Trial(self, self._record(offer), credential, now, size_class, streamed, claimed)
 

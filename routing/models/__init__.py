@@ -1,5 +1,6 @@
 """Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
 
+from routing.models.health import ClosedBy, Ejection
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
 from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
@@ -16,7 +17,9 @@ __all__ = [
     "AuthStyle",
     "CapField",
     "ChoiceWeight",
+    "ClosedBy",
     "Credential",
+    "Ejection",
     "Factor",
     "Forced",
     "Level",
