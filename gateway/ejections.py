@@ -34,6 +34,11 @@ class Ejections:
         self._waiting: deque[tuple[News, Rest]] = deque(maxlen=MOST_WAITING)
         self._woken = asyncio.Event()
 
+    @property
+    def waiting(self) -> int:
+        """How many news the database has not taken yet."""
+        return len(self._waiting)
+
     async def claim(self, offer: Offer, credential: Credential | None) -> list[Subject] | None:
         """Takes the one probe of an offer among all processes: what it is for, to be given to `Health.begin`.
 

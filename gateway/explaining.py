@@ -41,7 +41,7 @@ def told(plan: Plan) -> dict[str, Any]:
 
 def recorded(record: Mapping[str, Any], *, named: bool) -> dict[str, Any]:
     """A plan as it was kept with its generation (`Plan.record`); without `named` no provider can be told from it."""
-    policy = {name: value for name, value in record["policy"].items() if named or name not in NAMING}
+    policy = {name: value for name, value in record.get("policy", {}).items() if named or name not in NAMING}
     shown: dict[str, Any] = {
         "model": record["model"],
         "policy": {"source": record["by"], **policy},
@@ -55,7 +55,7 @@ def recorded(record: Mapping[str, Any], *, named: bool) -> dict[str, Any]:
 
 def lines(record: Mapping[str, Any], *, named: bool = True) -> Iterable[dict[str, Any]]:
     """The candidates of a kept plan: those in the order they were tried in, from 1, then those left out."""
-    most = record["most"]
+    most = record["taken"]
     in_order: Sequence[Sequence[Any]] = record["offers"]
     for place, line in enumerate((*in_order, *record.get("out", ())), 1):
         _, provider, endpoint, reason, score, *model = line

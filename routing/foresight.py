@@ -49,7 +49,7 @@ class Foresight:
 
 
 def foresee(start: datetime, end: datetime, now: datetime) -> Foresight:
-    """What the rollups say of the time from `start` to `end`, by the minute where minutes are kept, else by the hour."""
+    """What the rollups say of a time from `start` to `end`: by the minute where minutes are kept, else by the hour."""
     by_minute = start >= now - MINUTES_KEPT + timedelta(hours=1)
     span, first = ("minute", start.replace(second=0, microsecond=0))
     if not by_minute:

@@ -17,8 +17,8 @@ from typing import Protocol
 SIZES = (1_000, 8_000, 32_000, 128_000)  # prompt tokens; each begins the next class
 SIZE_CLASSES = len(SIZES) + 1
 TYPICAL_OUTPUT = 200  # tokens of the answer by which offers are compared
-QUICK, SLOW = 4.0, 60.0  # seconds in which a live figure forgets
-LEAST = 8.0  # calls a quick figure remembers whatever their age: fewer are noise
+QUICK, SLOW = 4.0, 20.0  # seconds in which a live figure forgets
+LEAST = 5.0  # calls a quick figure remembers whatever their age: fewer are noise
 KNOWN = 10.0  # calls after which an offer is no longer new
 PUBLISHED_WEIGHT, PUBLISHED_AGE = 20.0, 600.0  # calls the statistics count for at most; seconds in which they age
 # An answer that came whole is split as if its offer had this shape until a stream tells better: seconds to the first
@@ -28,7 +28,7 @@ SHAPE = (0.5, 0.02)
 NEAR = 1.05  # times the best: as good as the best, and traffic is shared
 NEW_SHARE = 0.1  # of the requests go to each offer that is not known yet ...
 MOST_NEW_SHARE = 0.5  # ... and no more to all of them
-SECOND_LOOK = 0.01  # of the requests go to offers that are known to be slower, to see whether they still are
+SECOND_LOOK = 0.02  # of the requests go to offers that are known to be slower, to see whether they still are
 
 
 def size_class(prompt_tokens: int) -> int:

@@ -1,25 +1,26 @@
-"""Replaying recorded traffic against other policies: what it would have cost, how long it would have taken, and where
-it would have gone. Nothing is dialled.
+"""Replaying recorded traffic against other policies: what it would have cost and where it would have gone, how fast.
 
-Each completed generation of the span is planned anew by `routing.plan`, with the offers that were there for it then: the
-kept plan says which could not take the request, or rested or cooled at that moment. What the request itself asked for
-stays. It goes to the first offer of the new plan that did not fail it in fact; its tokens are priced under the tariff in
-force then. An answer that stays with its offer keeps its recorded price and time; elsewhere its time is drawn from what
-that offer took in the span.
+Nothing is dialled. Each completed generation of the span is planned anew by `routing.plan`, from what its kept plan
+says was wanted, with the offers that were there for it: not those that rested or cooled at that moment, or did not take
+its parameters. What the request itself asked for stays. It goes to the first offer of the new plan that did not fail it
+in fact; its tokens are priced under the tariff in force then. An answer that stays with its offer keeps its recorded
+price and time; elsewhere its time is drawn from what that offer took in the span.
 
-What a replay does not know: that a provider counts tokens in its own way, answers at another length, or slows down under
-more load; which prompt would have been in whose cache; parameters that an offer ignores; offers made since then are
-taken to be able to answer.
+What a replay does not know: that a provider counts tokens in its own way, answers at another length, or slows down
+under more load; which prompt would have been in whose cache; whether offers made since then would have answered.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from django.db import connection
 from django.db.models import QuerySet
+from psycopg.types.json import JsonbLoader
 
 from billing.ids import first_id
 from billing.models import Attempt, Status, Usage
@@ -31,19 +32,13 @@ from routing.comparison import Comparison, Outcome
 from routing.foresight import Foresight
 from routing.latency import size_class
 from routing.ordering import Reason
-from routing.plan import BYTES_A_TOKEN, Candidate, Plan, Wanted, plan
+from routing.plan import Candidate, Plan, Wanted, plan
 from routing.policy import Policies, Policy, falling_back
 
 CHUNK = 500  # generations read at once, between two looks at whether to go on
 OLDEST_ATTEMPT = timedelta(hours=1)  # attempts bear newer ids than their generation, clocks differ
-# Why an offer could not take a request whatever the policy says.
-UNABLE = frozenset(
-    reason.value
-    for reason in (
-        Reason.MODALITY, Reason.CONTEXT, Reason.PARAMETERS, Reason.UNPRICED, Reason.TOO_DEAR, Reason.RESTING,
-        Reason.COOLING,
-    )
-)  # fmt: skip
+# Why an offer could not take a request whatever the policy says; other such reasons the plan finds again.
+UNABLE = frozenset((Reason.PARAMETERS.value, Reason.RESTING.value, Reason.COOLING.value))
 TOKENS = (
     ("prompt", "prompt_tokens"),
     ("completion", "completion_tokens"),
@@ -91,13 +86,13 @@ class Routes:
 
 def routes(changed: Sequence[Any] | None = None) -> Routes:
     """Those of the database at this moment; `changed` is a row of `routing.policy.QUERY` in place of its subject's."""
-    with connection.cursor() as cursor:
-        cursor.execute(catalog.QUERY)
-        models = catalog.from_rows(cursor.fetchall())
-        cursor.execute(policy.QUERY)
-        said = cursor.fetchall()
-        cursor.execute(policy.WEIGHTS_QUERY)
-        weights = cursor.fetchall()
+    connection.ensure_connection()
+    with psycopg.Cursor[Any](connection.connection) as cursor:
+        # Django's connections leave JSON as text; the gateways', which these rows are for, do not.
+        cursor.adapters.register_loader("jsonb", JsonbLoader)
+        models = catalog.from_rows(cursor.execute(catalog.QUERY).fetchall())
+        said = cursor.execute(policy.QUERY).fetchall()
+        weights = cursor.execute(policy.WEIGHTS_QUERY).fetchall()
     if changed is not None:
         said = [row for row in said if row[:4] != tuple(changed[:4])] + [tuple(changed)]
     return Routes(Catalog(models), policy.from_rows(said, weights))
@@ -177,9 +172,8 @@ class Replay:
         ruling = policy_of(first)
         chosen = [by_name[slug] for slug, _ in record.get("choice", {}).get("models", ()) if slug in by_name]
         ruling, models = self._following(ruling, [first, *(model for model in chosen if model is not first)])
-        wanted = Wanted(
-            usage.prompt_tokens * BYTES_A_TOKEN, None, 1, None, usage.created_at, turn=self._turn(usage, first, ruling)
-        )
+        wanted = _wanted(usage, record["wanted"])
+        wanted.turn = self._turn(usage, first, ruling)
         behind = [falling_back(policy_of(model), True) for model in models[1:]]
         able = [self._without(model, out) for model in models]
         return plan(able, wanted, ruling, self.foresight.health, usage.pk.int & 0xFFFFFFFF, behind)
@@ -229,11 +223,28 @@ class Replay:
         return None if pace is None else pace.draw(usage.completion_tokens)
 
 
+def _wanted(usage: Usage, kept: Mapping[str, Any]) -> Wanted:
+    """What was wanted, as `Wanted.said` kept it."""
+    price = kept.get("max_price")
+    return Wanted(
+        kept["bytes"],
+        kept.get("cap"),
+        kept.get("copies", 1),
+        None if price is None else Decimal(price),
+        usage.created_at,
+        images=kept.get("images", 0),
+        audios=kept.get("audios", 0),
+        files=kept.get("files", 0),
+        modalities=frozenset(kept.get("modalities", ())),
+        formats=frozenset(kept.get("formats", ())),
+    )
+
+
 def _wish(record: Mapping[str, Any]) -> Policy | None:
     """What the request itself asked for: kept, since it is not the policy's to change."""
     if record["by"] != "request":
         return None
-    said = record["policy"]
+    said = record.get("policy", {})
     providers = said.get("providers")
     return Policy(
         said.get("strategy", "priority"),

@@ -49,7 +49,7 @@ def plan_words(record: Mapping[str, Any] | None) -> str:
     """What decided, in a sentence."""
     if not record:
         return "No plan was kept with it."
-    said = ", ".join(f"{name.replace('_', ' ')} {shown(value)}" for name, value in record["policy"].items())
+    said = ", ".join(f"{name.replace('_', ' ')} {shown(value)}" for name, value in record.get("policy", {}).items())
     text = f"Decided by {SOURCES.get(record['by'], record['by'])}{f' ({said})' if said else ''}."
     choice = record.get("choice")
     if choice:

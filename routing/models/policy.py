@@ -1,6 +1,7 @@
 """What operators say about the route of a request; see `routing.policy` for how the levels add up."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -97,6 +98,14 @@ class Policy(models.Model):
     def __str__(self) -> str:
         subject = self.key or self.project or self.model
         return f"{self.get_level_display()} {subject}" if subject else self.get_level_display()
+
+    def row(self) -> tuple[Any, ...]:
+        """As `routing.policy.QUERY` reads it once it is saved."""
+        return (
+            self.level, self.key_id, self.project_id, self.model_id, self.strategy or None, self.factor or None,
+            self.providers, self.only_providers, self.fallback or None, self.max_attempts, self.first_byte_timeout,
+            self.total_timeout, self.refuses_training, self.refuses_retention, self.continues_streams,
+        )  # fmt: skip
 
     def clean(self) -> None:
         """Raises ValidationError, by field, for what no request could follow. Each message says what to do."""
