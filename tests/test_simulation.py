@@ -36,5 +36,8 @@ def test_in_steady_state_the_mean_is_that_of_the_best_fixed_choice(seed: int) ->
     log, _ = ours(world, seed, 300.0)
     best = min(provider.mean for provider in world)
     print(log.mean(60, 300) / best, [log.share(i, 60, 300) for i in range(4)])
-    print(plainly(MeanOfTen, world, seed, 300).mean(60, 300) / best, plainly(PeakEwma, world, seed, 300).mean(60, 300) / best)
+    print(
+        plainly(MeanOfTen, world, seed, 300).mean(60, 300) / best,
+        plainly(PeakEwma, world, seed, 300).mean(60, 300) / best,
+    )
     assert log.mean(60.0, 300.0) <= 1.05 * best
