@@ -8,6 +8,7 @@ from gateway import (
     docs_views,
     file_views,
     generation_views,
+    health_board,
     management_views,
     model_views,
     performance_views,
@@ -62,6 +63,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("docs", docs_views.Page.as_view()),
     path("docs/docs.css", docs_views.Stylesheet.as_view()),
     re_path(r"^(v1|v1beta|api|anthropic)(/.*)?$", UnknownPath.as_view()),
+    path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
+    path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
+    path(
+        "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
+    ),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]
