@@ -1,5 +1,6 @@
 """The console's health board: how every offer does, whether its breaker is open, and the operator's word on it."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from routing.models import ALL_SIZES, Ejection, Forced, Offer, OfferRollup, Offe
 from routing.models.health import ClosedBy
 from routing.models.statistics import Tally
 from routing.sketches import Sketch, merged, quantile
-from routing.statistics import PUBLISHED_EVERY, published_at
+from routing.statistics import CLIENTS, PUBLISHED_EVERY, published_at
 
 MOST_OFFERS = 200  # on the page; those that are used, rest or are forced come first
 MOST_HISTORY = 50
@@ -48,6 +49,11 @@ class Figures:
     ttft: Sketch = field(default_factory=dict)
 
     @property
+    def calls(self) -> str:
+        """The attempts, readable."""
+        return f"{self.attempts:,}"
+
+    @property
     def ttft_p50(self) -> float | None:
         return quantile(self.ttft, 0.5)
 
@@ -66,9 +72,22 @@ class Figures:
         return self.completed / verdicts if verdicts else None
 
     @property
-    def errors(self) -> list[tuple[str, int]]:
-        """How many failed, by kind, the most frequent first."""
-        return sorted(((kind.replace("_", " "), count) for kind, count in self.faults.items()), key=lambda e: -e[1])
+    def uptime_text(self) -> str:
+        """In tenths of a percent, rounded down: what failed once was not always up."""
+        return "-" if self.uptime is None else f"{math.floor(1000 * self.uptime) / 10:.1f} %"
+
+    @property
+    def level(self) -> str:
+        """How the uptime is coloured."""
+        if self.uptime is None:
+            return "none"
+        return "good" if self.uptime >= GOOD else "busy" if self.uptime >= FAIR else "bad"
+
+    @property
+    def errors(self) -> list[tuple[str, int, str]]:
+        """How many failed, by kind, the most frequent first, and how it is coloured: the client's own are no fault."""
+        found = sorted(self.faults.items(), key=lambda error: -error[1])
+        return [(kind.replace("_", " "), count, "none" if kind in CLIENTS else "bad") for kind, count in found]
 
 
 def figures(rows: Iterable[Tally | Figures]) -> Figures:
@@ -128,7 +147,6 @@ def board(request: HttpRequest) -> HttpResponse:
         "providers": providers,
         "left_out": left_out,
         "history": [_told(rest, now) for rest in _history()],
-        "address": request.get_full_path(),
     }
     return TemplateResponse(request, "admin/health_board.html", context)
 
@@ -269,10 +287,9 @@ def _strip(hours: dict[datetime, Figures], now: datetime) -> list[dict[str, Any]
     bars = []
     for place in range(HOURS):
         start = _hour(now) - (HOURS - 1 - place) * timedelta(hours=1)
-        uptime = hours[start].uptime if start in hours else None
-        level = "none" if uptime is None else "good" if uptime >= GOOD else "busy" if uptime >= FAIR else "bad"
-        words = "no calls" if uptime is None else f"{uptime:.1%} of {hours[start].attempts:,} calls"
-        bars.append({"x": place * 5, "level": level, "title": f"{start:%H}:00 UTC: {words}"})
+        hour = hours.get(start, Figures())
+        words = f"{hour.uptime_text} of {hour.attempts:,} calls" if hour.attempts else "no calls"
+        bars.append({"x": place * 5, "level": hour.level, "title": f"{start:%H}:00 UTC: {words}"})
     return bars
 
 

@@ -73,11 +73,12 @@ def test_it_shows_how_an_offer_does(offer: Offer) -> None:
         found = line.figures
         assert (found.attempts, found.uptime, found.throughput) == (21, 0.9, 100.0), window
         assert found.ttft_p50 == pytest.approx(200, rel=0.05) and found.ttft_p90 == found.ttft_p50
-        assert sorted(found.errors) == [("rejected", 1), ("server error", 1), ("timeout", 1)]
+        assert sorted(found.errors) == [("rejected", 1, "none"), ("server error", 1, "bad"), ("timeout", 1, "bad")]
+        assert (found.uptime_text, found.level) == ("90.0 %", "busy")
         assert (line.state, line.note) == ("In use", "")
         assert (line.hours[-1]["level"], line.hours[0]["level"]) == ("busy", "none")
     html = client.get(BOARD).content.decode()
-    assert offer.model.slug in html and "1 timeout" in html and "90 %" in html
+    assert offer.model.slug in html and "1 timeout" in html and "90.0 %" in html
     assert reverse("health_board") in client.get("/console/").content.decode()
 
 
