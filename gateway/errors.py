@@ -20,10 +20,12 @@ host or credential, nor more of a client's key than its last four characters.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from gateway.dialects import STANDARD, Dialect, ErrorRow
+from routing.faults import Fault
+
+__all__ = ["Fault"]  # where it has been looked for since before routing asked who is to blame
 
 AS_IT_IS = ErrorRow()
 
@@ -126,22 +128,6 @@ class HeadersTooLarge(GatewayError):
 
 class Unavailable(GatewayError):
     status, type, code = 503, "service_unavailable", "service_unavailable"
-
-
-class Fault(StrEnum):
-    """How a provider failed. The rows of `SHOWN` below and of the attempt table."""
-
-    UNREACHABLE = "unreachable"  # refused, DNS, TLS, reset before the answer began
-    TIMEOUT = "timeout"  # a deadline of ours passed: connect, first byte, between chunks, total
-    TRUNCATED = "truncated"  # the answer broke off after it had begun
-    INVALID_RESPONSE = "invalid_response"  # not HTTP, not JSON, not an answer, or past a size cap
-    AUTH = "auth"  # 401 / 403: our credential, never the tenant's
-    RATE_LIMITED = "rate_limited"  # 429
-    EXHAUSTED = "exhausted"  # 402, or a 429 that speaks of spend: the account has no credit
-    OVERLOADED = "overloaded"  # 503, 529
-    SERVER_ERROR = "server_error"  # any other 5xx, an unexpected redirect
-    REJECTED = "rejected"  # 400, 404, 413, 422: the request's own fault; only a 404 is tried elsewhere
-    FORBIDDEN_ADDRESS = "forbidden_address"  # the egress guard refused the dial
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What one gateway process keeps between requests, made when it starts and given back when it stops."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Protocol
@@ -15,6 +16,8 @@ from gateway.egress import Egress, parse_allow
 from gateway.files import Files
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
+from routing.health import Health
+from routing.retries import RetryBudget
 
 
 class OpenCall(Protocol):
@@ -67,6 +70,8 @@ class Process:
         self.snapshots = Snapshots(settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut)
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.health = Health()
+        self.retries = RetryBudget(time.monotonic())
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
