@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import TracebackType
@@ -27,7 +26,6 @@ from billing.spool import SpoolFull
 from billing.tokens import Tokens, estimate
 from gateway import telemetry
 from gateway.deadline import Deadline
-from gateway.dialects import Dialect, named
 from gateway.errors import (
     Fault,
     GatewayError,
@@ -37,38 +35,14 @@ from gateway.errors import (
     Unavailable,
     UpstreamFault,
 )
+from gateway.planning import Call
 from gateway.process import Process
-from gateway.protocols.openai_chat import WHOLE, AnswerReader, ChatRequest, Fit
-from routing.catalog import Model
+from gateway.protocols.openai_chat import AnswerReader
 from routing.plan import Candidate
 
 logger = logging.getLogger(__name__)
 
 REVOKED = "This API key has been revoked, or may not be used any more."
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What is asked, by whom, and where it may go: `offers` are the plan's taken candidates, at least one."""
-
-    id: UUID
-    caller: Caller
-    asked: ChatRequest
-    model: Model
-    offers: list[Candidate]
-    input_tokens: int  # upper bound
-    fit: Fit = WHOLE  # how the model takes the parameters
-    request_id: str = ""
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Parameters the answer does without."""
-        return self.fit.named
-
-    @property
-    def dialect(self) -> Dialect:
-        """The caller's."""
-        return named(self.caller.dialect)
 
 
 class Generation:
@@ -192,7 +166,7 @@ class Generation:
         attempt, number, candidate = new_id(), len(self._tries) + 1, self.call.offers[len(self._tries)]
         item = AttemptItem(
             attempt, self.call.id, number, candidate.offer.provider.slug, candidate.offer.upstream_model,
-            self.call.model.slug, self.caller.key,
+            candidate.model.slug, self.caller.key,
         )  # fmt: skip
         try:
             if not await self._process.backbone.admission.attempt_again(item):
@@ -273,7 +247,7 @@ class Generation:
             **self._facts(candidate),
             id=call.id,
             key=caller.key,
-            model=call.model.slug,
+            model=candidate.model.slug,
             created_at=held.admitted_at,
             settled_at=datetime.now(UTC),
             status=status.value,
@@ -310,6 +284,7 @@ class Generation:
                 }
                 for line in priced.lines
             ],
+            plan=call.plan.record(),
         )
         self._charge = charge
         self._durable = self._process.backbone.settler.settle(settlement)
@@ -347,7 +322,7 @@ class Generation:
     def _try(self, id: UUID, number: int, candidate: Candidate, started_at: datetime) -> Try:
         offer = candidate.offer
         return Try(
-            id, self.call.id, number, offer.provider.slug, offer.upstream_model, started_at, model=self.call.model.slug
+            id, self.call.id, number, offer.provider.slug, offer.upstream_model, started_at, model=candidate.model.slug
         )
 
     def _refusal(self, refused: Refused) -> GatewayError:

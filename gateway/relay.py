@@ -2,7 +2,7 @@
 
     who calls         `authentication`, before the body is read
     what is asked     the client's protocol: `parse`; files it names by id are put in (`files`)
-    which offers      `prepare`: the model, what it takes of the parameters, `routing.plan` over one snapshot
+    which offers      `planning.prepare`: the models, the policy, `routing.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
     dial              the first offer; the next one while nothing meaningful has been relayed
     relay             every chunk as it comes, but for the last part
@@ -17,77 +17,28 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from functools import lru_cache
-from uuid import UUID
 
-from accounts.callers import Caller
 from gateway import signing, sse
-from gateway.dialects import named
 from gateway.egress import parse_base_url
-from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
-from gateway.generation import Call, Generation
-from gateway.parameters import check_modalities, fit, supported_by
+from gateway.errors import Fault, GatewayError, UpstreamFault
+from gateway.generation import Generation
+from gateway.planning import Call
 from gateway.process import Process
 from gateway.protocols.openai_chat import (
     AnswerReader,
-    ChatRequest,
     error_event,
     fault_from_response,
     upstream_body,
 )
-from gateway.snapshot import Snapshot
 from gateway.upstream import Dial, Reply
-from routing.plan import Candidate, Wanted, plan
+from routing.plan import Candidate
 
 KEEP_ALIVE_SECONDS = 10.0
 KEEP_ALIVE = sse.comment("keep-alive")
-MOST_ATTEMPTS = 3
 MOST_ERROR_BYTES = 64 * 1024
 # An answer may be longer in bytes than its cap in tokens, but not without bound.
 BYTES_A_TOKEN = 64
-# What a chat's answer can hold; a model known to make nothing of it is for another endpoint.
-ANSWERS = frozenset({"text", "audio", "image"})
-
-
-def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "") -> Call:
-    """Finds where a request may go. Raises `NotFound`, `Forbidden` or `UpstreamFault` when that is nowhere."""
-    model = snapshot.catalog.by_name.get(asked.model)
-    if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
-        # One answer for both: a key does not learn what others may use.
-        raise NotFound(
-            named(caller.dialect).messages["model_invalid"].format(model=asked.model),
-            code="model_not_found",
-            param="model",
-        )
-    if model.output_modalities and ANSWERS.isdisjoint(model.output_modalities):
-        raise NotFound(
-            f"The model '{asked.model}' does not chat: it makes {', '.join(model.output_modalities)}.",
-            code="model_not_supported",
-            param="model",
-        )
-    check_modalities(asked, model.input_modalities)
-    dialect = named(caller.dialect)
-    supported = supported_by(model.supported_parameters, model.capabilities)
-    fitted = fit(asked, supported, dialect, strict=caller.strict_params, speaks=model.output_modalities)
-    input_tokens = (
-        asked.text_bytes
-        + asked.images * model.image_token_bound
-        + asked.audios * model.audio_token_bound
-        + asked.files * model.file_token_bound
-    )
-    cap = asked.output_cap if asked.output_cap is not None else caller.default_output_cap
-    candidates = plan(model, Wanted(input_tokens, cap, asked.n, caller.max_request_price, datetime.now(UTC)))
-    offers = [candidate for candidate in candidates if candidate.taken][:MOST_ATTEMPTS]
-    if not offers:
-        if caller.max_request_price is not None and candidates:
-            raise Forbidden(
-                "At its worst this request costs more than the key's highest price a request. "
-                "Ask for fewer output tokens, or raise it.",
-                code="request_too_expensive",
-            )
-        raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
-    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id)
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
@@ -130,6 +81,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
     call, provider, deadline = generation.call, candidate.offer.provider, generation.deadline
     streaming = call.asked.stream
+    call.dialled = candidate
     clock = asyncio.get_running_loop().time
     started = clock()
     cut_off, due = started + provider.total_timeout, started + provider.first_byte_timeout
@@ -150,7 +102,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
         if not 200 <= reply.status < 300:
             body = await deadline.wait(_error_body(reply), due)
             raise fault_from_response(reply.status, reply.headers, body)
-        shown = call.asked.model if call.dialect.echoes_requested_model else call.model.slug
+        shown = call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug
         reader = generation.reader = AnswerReader(
             call.asked,
             id=call.id.hex,
@@ -158,7 +110,7 @@ async def _attempt(process: Process, generation: Generation, candidate: Candidat
             model=shown,
             dialect=call.dialect,
             output_cap=candidate.output_cap,
-            stops=call.fit.enforced_stops,
+            stops=call.fit(candidate).enforced_stops,
         )
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + 65_536
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
@@ -215,14 +167,15 @@ def _dial(generation: Generation, candidate: Candidate) -> Dial:
         output_cap=generation.output_cap(candidate),
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
-        fit=generation.call.fit,
+        fit=generation.call.fit(candidate),
     )
     headers = [
         ("Content-Type", "application/json"),
         ("Accept", "text/event-stream" if asked.stream else "application/json"),
         ("User-Agent", "meterline"),
     ]
-    headers += signing.headers(provider.auth_style, offer.credentials[0].secret if offer.credentials else "")
+    credential = candidate.credential
+    headers += signing.headers(provider.auth_style, credential.secret if credential else "")
     return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
 
 

@@ -12,9 +12,9 @@ from gateway import process, strict_json, telemetry
 from gateway.errors import InvalidRequest
 from gateway.files import inline_files
 from gateway.parameters import IGNORED_HEADER, header_value
+from gateway.planning import prepare
 from gateway.protocols.openai_chat import parse
 from gateway.queueing import Queue
-from gateway.relay import prepare
 from gateway.rest import ApiView, EventStream, json_response
 from gateway.strict_json import BadJson
 
@@ -39,7 +39,7 @@ class ChatCompletions(ApiView):
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
         asked = await inline_files(here, self.caller, asked)
-        call = prepare(snapshot, self.caller, asked, id, self.request_id)
+        call = prepare(here, snapshot, self.caller, asked, id, self.request_id)
         first, parts = await queue.begin(here, call)
         response: HttpResponseBase
         if asked.stream:

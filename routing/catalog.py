@@ -143,9 +143,12 @@ class Model:
 
 
 class Catalog:
-    """Every active model, by id and by each of its names. Never changed: `with_models` makes the next one."""
+    """Every active model, by id and by each of its names. Never changed: `with_models` makes the next one.
 
-    __slots__ = ("by_id", "by_name")
+    `providers` are the slugs of those that offer anything.
+    """
+
+    __slots__ = ("by_id", "by_name", "providers")
 
     def __init__(self, by_id: Mapping[int, Model]) -> None:
         self.by_id = by_id
@@ -155,6 +158,7 @@ class Catalog:
                 self.by_name.setdefault(name, model)
         for model in by_id.values():
             self.by_name[model.slug] = model  # a slug wins over another model's alias
+        self.providers = frozenset(offer.provider.slug for model in by_id.values() for offer in model.offers)
 
     def with_models(self, ids: Iterable[int], models: Mapping[int, Model]) -> "Catalog":
         """A catalog in which the models `ids` are as in `models`, or gone."""
