@@ -93,14 +93,17 @@ class Health:
         now: float,
         probe: bool = False,
         *,
+        claimed: Sequence[Subject] = (),
         size_class: int = 0,
         streamed: bool = True,
     ) -> Trial:
-        """A dial begins. `probe`: it is the one that tries what rested, as its standing said."""
-        claimed: list[Subject] = []
+        """A dial begins. `probe`: it is the one that tries what rested, as its standing said; `claimed`: it has been
+        made so by `claim`.
+        """
+        taken = list(claimed)
         if probe:
-            claimed = self.claim(offer, credential, now)
-        return Trial(self, self._record(offer), credential, now, size_class, streamed, claimed)
+            taken += self.claim(offer, credential, now)
+        return Trial(self, self._record(offer), credential, now, size_class, streamed, taken)
 
     def claim(self, offer: Offer, credential: Credential | None, now: float) -> list[Subject]:
         """Takes the probe of an offer, before its dial; empty when there is none to have.

@@ -321,11 +321,9 @@ UNREADABLE_ROWS = [
             ("502", "status=502", FAILED, "server_error"),
             ("529", "status=529", OVERLOADED, "overloaded"),
         )
-    )
-] + [
+    ),
     Row("no choices", "An answer without choices is a 502", "fault=empty_choices", INVALID, "invalid_response"),
-    Row("no body", "A 200 without a body is a 502", "fault=empty_body", INVALID, "invalid_response",
-        whole=UNREADABLE),
+    Row("no body", "A 200 without a body is a 502", "fault=empty_body", INVALID, "invalid_response"),
     Row("comments alone", "Comments and an end are no answer", f"{STREAM_ONLY}fault=comments_only", INVALID,
         "invalid_response"),
     Row("[DONE] alone", "[DONE] alone is no answer", f"{STREAM_ONLY}fault=done_only", INVALID, "invalid_response"),
@@ -370,7 +368,7 @@ STATUSES = [
             f"status=429&{words}",
             EXHAUSTED,
             "exhausted",
-            again=EXHAUSTED,
+            again=_limited(1, 60),
         )
         for what, words in (
             ("no quota left", "code=insufficient_quota"),
@@ -398,7 +396,7 @@ STATUSES = [
             f"status={status}",
             AUTH,
             "auth",
-            again=AUTH,
+            again=_limited(1, 60),
         )
         for status in (401, 403)
     ),
