@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.rows import CELLS, ROWS, Cell
+from tests.faults.promises import Cell
+from tests.faults.rows import CELLS, ROWS
 from tests.faults.stage import Stage
 from tests.faults.upstreams import upstreams
 from tests.product import running

@@ -14,7 +14,7 @@ import httpx
 from billing.models import Attempt, Budget, LedgerEntry, Usage
 from tests.cast import Tenant, make_tenant
 from tests.faults import odd
-from tests.faults.rows import Answered, Broken, Cell, Late, Refused, Row, Told
+from tests.faults.promises import Answered, Broken, Cell, Late, Refused, Row, Told
 from tests.faults.upstreams import Upstreams
 from tests.product import Gateway, synchronize, until
 from tests.shelf import add_offer, make_model, make_provider, make_tariff
@@ -74,6 +74,7 @@ class Stage:
         Budget.objects.create(organization=self.careful.organization, period="total", amount=Decimal(100), hard=True)
         self._cheap = make_tariff(input=("1", "2"), output=("2", "4"))
         self._dear = make_tariff(input=("10", "20"), output=("20", "40"))
+        self._last = make_model(make_provider(provider.base_url), "last?close&tokens=1").slug
         self._scenes: dict[str, Scene] = {}
         self._tasks = 0.0
 
@@ -103,6 +104,9 @@ class Stage:
         """Plays a cell. Raises AssertionError for whatever is not as promised."""
         row, scene = cell.row, self._scenes[cell.id]
         tenant = self.careful if row.hard else self.tenant
+        if row.fresh:
+            assert self.gateway.chat(self.tenant.secret, self._last).status_code == 200
+            self.provider.until(5, sockets=0)
         log, came = self.gateway.log.stat().st_size, self._came(row)
         memory = self._memory_from_here()
         heard = [self._ask(tenant, scene, cell) for _ in range(2 if row.twice else 1)]

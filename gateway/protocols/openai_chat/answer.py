@@ -276,15 +276,11 @@ class AnswerReader:
             return
         try:
             brackets = payload.count(b"[") + payload.count(b"{")
-            chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads(payload)
-        except ValueError as error:
-            if payload.strip() == b"[DONE]":
-                self._done()
-            elif name == b"error":
-                raise fault_in_answer(payload.decode("utf-8", "replace"), payload) from None
-            elif not payload.isspace():
-                raise UpstreamFault(Fault.INVALID_RESPONSE, f"an event is not JSON: {error}", unreadable=True) from None
-            return
+            chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads_answer(payload)
+        except ValueError:
+            chunk = self._second_look(name, payload)
+            if chunk is None:
+                return
         if type(chunk) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "an event is not an object")
         failure = chunk.get("error")
@@ -302,6 +298,20 @@ class AnswerReader:
             out.append(b"data: " + _encode(shown) + b"\n\n")
         else:  # Two pieces of one choice; many clients read only the first.
             out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
+
+    def _second_look(self, name: bytes, payload: bytes) -> Any:
+        """What is not plain JSON may still be an end, an error in prose, blank, or full of numbers that are none."""
+        if payload.strip() == b"[DONE]":
+            self._done()
+            return None
+        try:
+            return strict_json.loads_answer(payload)
+        except strict_json.BadJson as error:
+            if name == b"error":
+                raise fault_in_answer(payload.decode("utf-8", "replace"), payload) from None
+            if payload.isspace():
+                return None
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"an event is not JSON: {error}", unreadable=True) from None
 
     def _foreign(self, name: bytes, chunk: dict[str, Any], out: list[bytes]) -> None:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
@@ -372,7 +382,7 @@ class AnswerReader:
 
     def _read_whole(self, body: bytes) -> None:
         try:
-            answer = strict_json.loads(body, most_values=MAX_UPSTREAM_VALUES)
+            answer = strict_json.loads_answer(body, most_values=MAX_UPSTREAM_VALUES)
         except strict_json.BadJson as error:
             raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
         if answer.get("error") or answer.get("object") == "error":
