@@ -60,7 +60,7 @@ class Generation:
         self._started = time.monotonic()
         prompt = estimate(call.asked.text_bytes)
         self._size_class = size_class(prompt)
-        self._itinerary = Itinerary(call.plan, process.health, self._size_class)
+        self._itinerary = Itinerary(call.plan, process.ejections, self._size_class)
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
@@ -90,7 +90,7 @@ class Generation:
             raise unavailable(30)
         now = time.monotonic()
         self._process.retries.request(now)
-        attempt = self._attempt(self._itinerary.first(now))
+        attempt = self._attempt(await self._itinerary.first(now))
         item = self._hold_item(attempt)
         self._task = asyncio.current_task()
         assert self._task is not None
@@ -194,29 +194,31 @@ class Generation:
         """
         self.attempt.failed(fault, self.call.id.hex)
         now = time.monotonic()
-        stop = self._following(fault, now)
+        stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):
             return True
         if fault.kind in _COME_BACK:
             self._say_when(fault, now)
         return False
 
-    def _following(self, fault: UpstreamFault, now: float) -> Stop | None:
+    async def _following(self, fault: UpstreamFault, now: float) -> Stop | None:
         if len(self.attempts) >= (self.call.plan.policy.max_attempts or 1) or not self.seconds_left:
             return None
-        stop = self._to_continue(now) if self.relayed else self._itinerary.after(self.attempt.candidate, fault, now)
+        stop = (
+            await self._to_continue(now) if self.relayed else self._itinerary.after(self.attempt.candidate, fault, now)
+        )
         if stop is not None and not self._process.retries.may_retry(now):
             self._process.health.rests.release(stop.claimed, now)
             return None
         return stop
 
-    def _to_continue(self, now: float) -> Stop | None:
+    async def _to_continue(self, now: float) -> Stop | None:
         """Where the rest of the text may come from; None when this is not plain text, or has been continued."""
         reader = self.attempt.reader
         said = reader.said if reader is not None and self.continues and not self.said else ""
         if not said or not said.strip():
             return None
-        stop = self._itinerary.to_continue(self.attempt.candidate, now)
+        stop = await self._itinerary.to_continue(self.attempt.candidate, now)
         if stop is not None:
             self.said = said
             self.asked = continuation.continued(self.call.asked, said)

@@ -10,10 +10,11 @@ from uuid import UUID
 
 from billing import pricing
 from gateway.continuation import goes_on
+from gateway.ejections import Ejections
 from gateway.errors import Fault, UpstreamFault
 from routing.breaker import Subject
 from routing.catalog import Credential
-from routing.health import Health, Standing, State
+from routing.health import Standing, State
 from routing.plan import Candidate, Plan
 
 # What another credential of the same provider may get past.
@@ -33,27 +34,28 @@ class Stop:
 class Itinerary:
     """The way of one generation. Times are monotonic seconds."""
 
-    __slots__ = ("_beyond", "_health", "_left", "_plan", "_size_class", "_used")
+    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_plan", "_size_class", "_used")
 
-    def __init__(self, plan: Plan, health: Health, size_class: int) -> None:
+    def __init__(self, plan: Plan, ejections: Ejections, size_class: int) -> None:
         self._plan = plan
-        self._health = health
+        self._ejections = ejections
+        self._health = ejections.health
         self._size_class = size_class
         self._left = list(plan.taken)
         self._beyond: list[Candidate] | None = None
         self._used: set[tuple[int, UUID | None]] = set()
 
-    def first(self, now: float) -> Stop:
+    async def first(self, now: float) -> Stop:
         """Where it begins: with the plan's first, unless somebody else took its probe a moment ago."""
         candidate = self._left[0]
         if candidate.probe:
-            return self._next_of(self._left, now) or self._go(self._left.pop(0), candidate.credential)
+            return await self._next_of(self._left, now) or self._go(self._left.pop(0), candidate.credential)
         del self._left[0]
         return self._go(candidate, candidate.credential)
 
-    def after(self, candidate: Candidate, fault: UpstreamFault, now: float) -> Stop | None:
+    async def after(self, candidate: Candidate, fault: UpstreamFault, now: float) -> Stop | None:
         """Where it goes when `candidate` failed; None: nowhere."""
-        if fault.kind in OF_THE_CREDENTIAL and (stop := self._with_another_credential(candidate, now)):
+        if fault.kind in OF_THE_CREDENTIAL and (stop := await self._with_another_credential(candidate, now)):
             return stop
         ways = self._left, self._affordable()
         if not fault.retryable:
@@ -65,12 +67,12 @@ class Itinerary:
                 [way for way in ways[0] if way.model is not model],
                 [way for way in ways[1] if way.model is not model],
             )
-        return self._next_of(ways[0], now) or self._next_of(ways[1], now)
+        return await self._next_of(ways[0], now) or await self._next_of(ways[1], now)
 
-    def to_continue(self, candidate: Candidate, now: float) -> Stop | None:
+    async def to_continue(self, candidate: Candidate, now: float) -> Stop | None:
         """Where a stream that broke at `candidate` may be continued: at another offer of its model."""
         left = [other for other in self._left if other.model is candidate.model and goes_on(other)]
-        return self._next_of(left, now)
+        return await self._next_of(left, now)
 
     def retry_after(self, now: float) -> int | None:
         """Whole seconds, at least 1, until the first candidate may be used again; None when none has to rest."""
@@ -81,33 +83,33 @@ class Itinerary:
         waits = [standing.until - now if standing.state in _NOT_NOW else 0.0 for standing in found]
         return max(1, min(MOST_RETRY_AFTER, ceil(min(waits))))
 
-    def _with_another_credential(self, candidate: Candidate, now: float) -> Stop | None:
+    async def _with_another_credential(self, candidate: Candidate, now: float) -> Stop | None:
         (standing,) = self._health.standings([candidate.offer], self._size_class, now)
         credential = standing.credential
         if credential is None or (candidate.offer.id, credential.id) in self._used:
             return None
-        return self._stop(candidate, standing, now) if standing.state in _NOW else None
+        return await self._stop(candidate, standing) if standing.state in _NOW else None
 
-    def _next_of(self, left: list[Candidate], now: float) -> Stop | None:
+    async def _next_of(self, left: list[Candidate], now: float) -> Stop | None:
         """The first of `left` that may be used, else the first that rests with all others; None: none of these."""
         if not left:
             return None
         found = self._health.standings([candidate.offer for candidate in left], self._size_class, now)
         for states in (_NOW, _AT_WORST):
             for candidate, standing in zip(left, found, strict=True):
-                if standing.state in states and (stop := self._stop(candidate, standing, now)):
+                if standing.state in states and (stop := await self._stop(candidate, standing)):
                     for way in (self._left, self._beyond or []):
                         if candidate in way:
                             way.remove(candidate)
                     return stop
         return None
 
-    def _stop(self, candidate: Candidate, standing: Standing, now: float) -> Stop | None:
-        """The stop at a candidate; None when somebody else has its probe."""
-        claimed: Sequence[Subject] = ()
+    async def _stop(self, candidate: Candidate, standing: Standing) -> Stop | None:
+        """The stop at a candidate; None when somebody else, here or in another process, has its probe."""
+        claimed: Sequence[Subject] | None = ()
         if standing.state is State.PROBE:
-            claimed = self._health.claim(candidate.offer, standing.credential, now)
-            if not claimed:
+            claimed = await self._ejections.claim(candidate.offer, standing.credential)
+            if claimed is None:
                 return None
         return self._go(candidate, standing.credential, claimed)
 

@@ -13,10 +13,10 @@ from accounts.callers import Caller
 from billing.backbone import Backbone
 from gateway import telemetry
 from gateway.egress import Egress, parse_allow
+from gateway.ejections import Ejections
 from gateway.files import Files
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
-from routing.health import Health
 from routing.retries import RetryBudget
 
 
@@ -67,11 +67,14 @@ class Process:
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
-        self.snapshots = Snapshots(settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut)
+        self.ejections = Ejections(self.backbone.connections)
+        self.health = self.ejections.health
+        self.retries = RetryBudget(time.monotonic())
+        self.snapshots = Snapshots(
+            settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut, self.ejections.hear
+        )
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
-        self.health = Health()
-        self.retries = RetryBudget(time.monotonic())
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 
@@ -79,7 +82,8 @@ class Process:
         """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
         await self.backbone.start()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self.snapshots.keep()), loop.create_task(self._watch_expiry())]
+        keepers = self.snapshots.keep(), self.ejections.keep(), self._watch_expiry()
+        self._tasks = [loop.create_task(keeper) for keeper in keepers]
 
     async def _watch_expiry(self) -> None:
         while True:

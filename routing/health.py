@@ -93,17 +93,17 @@ class Health:
         now: float,
         probe: bool = False,
         *,
-        claimed: Sequence[Subject] = (),
         size_class: int = 0,
         streamed: bool = True,
+        claimed: Sequence[Subject] = (),
     ) -> Trial:
-        """A dial begins. `probe`: it is the one that tries what rested, as its standing said; `claimed`: it has been
-        made so by `claim`.
+        """A dial begins. `probe`: it is the one that tries what rested, as its standing said.
+
+        Where several processes share what rests, `claimed` is the probe they agreed upon.
         """
-        taken = list(claimed)
-        if probe:
-            taken += self.claim(offer, credential, now)
-        return Trial(self, self._record(offer), credential, now, size_class, streamed, taken)
+        if probe and not claimed:
+            claimed = self.claim(offer, credential, now)
+        return Trial(self, self._record(offer), credential, now, size_class, streamed, claimed)
 
     def claim(self, offer: Offer, credential: Credential | None, now: float) -> list[Subject]:
         """Takes the probe of an offer, before its dial; empty when there is none to have.

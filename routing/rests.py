@@ -94,6 +94,21 @@ class Rests:
                 if tell:
                     self._tell(News.RELEASED, rest, now)
 
+    def busy(self, offer: int, credential: UUID | None, now: float) -> bool:
+        """Whether an offer with this credential may not be used by a request without its probe."""
+        return any(
+            now < rest.until or now < rest.probed_until
+            for rest in map(self.open.get, subjects(offer, credential))
+            if rest is not None
+        )
+
+    def defer(self, subject: Subject, until: float) -> None:
+        """Leaves the probe of `subject` to others until then."""
+        rest = self.open.get(subject)
+        if rest is not None:
+            rest.probed_until = until
+            self._changed()
+
     def hear(self, rows: Iterable[Heard], now: float) -> list[Subject]:
         """Takes over what other processes decided; returns what may be used again by it."""
         recovered = []

@@ -1,5 +1,6 @@
 """One dial, from the health's point of view."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from routing.breaker import Subject, cool_seconds
@@ -21,7 +22,7 @@ class Trial:
 
     def __init__(
         self, health: "Health", record: Record[Any], credential: Credential | None, now: float, size_class: int,
-        streamed: bool, claimed: list[Subject],
+        streamed: bool, claimed: Sequence[Subject],
     ) -> None:  # fmt: skip
         self._health = health
         self._record = record

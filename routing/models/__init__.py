@@ -1,5 +1,6 @@
 """Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
 
+from routing.models.health import ClosedBy, Ejection
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
 from routing.models.policy import Factor, Level, Policy, Strategy
 from routing.models.provider import (
@@ -15,7 +16,9 @@ from routing.models.provider import (
 __all__ = [
     "AuthStyle",
     "CapField",
+    "ClosedBy",
     "Credential",
+    "Ejection",
     "Factor",
     "Forced",
     "Level",
