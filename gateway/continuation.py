@@ -6,12 +6,8 @@ handed over. What was said goes as the last message, an assistant's, to an offer
 that the prompt is read twice, and what was said once more.
 """
 
-from dataclasses import replace
-from typing import Any
-
 from billing import pricing
 from gateway.planning import Call
-from gateway.protocols.openai_chat import ChatRequest
 from routing.plan import Candidate
 
 WORD = "prefill"
@@ -37,13 +33,6 @@ def may_continue(call: Call) -> bool:
 def goes_on(candidate: Candidate) -> bool:
     """Whether an offer goes on with a last message of the assistant's."""
     return WORD in candidate.offer.supported_parameters or WORD in candidate.model.capabilities
-
-
-def continued(asked: ChatRequest, said: str) -> ChatRequest:
-    """The request for the rest of an answer of which `said` is there. Blanks at its end do not go: some refuse them."""
-    messages: list[Any] = asked.changes.get("messages") or asked.body["messages"]
-    last = {"role": "assistant", "content": said.rstrip()}
-    return replace(asked, changes={**asked.changes, "messages": [*messages, last]})
 
 
 def worst_case(candidate: Candidate, input_tokens: int) -> pricing.WorstCase:

@@ -29,7 +29,6 @@ from gateway.errors import Fault, GatewayError, Unauthenticated, UpstreamFault
 from gateway.itinerary import Itinerary, Stop
 from gateway.planning import Call
 from gateway.process import Process
-from gateway.protocols.openai_chat import ChatRequest
 from gateway.refusals import REVOKED, refusal, unavailable
 from routing.latency import size_class
 from routing.plan import Candidate
@@ -43,14 +42,12 @@ class Generation:
 
     - `begun`: the client has been sent a byte
     - `attempts`: the dials, in order; the last one is running, or is the one that answered
-    - `asked`: what the running one asks for; after a stream that broke, the rest
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
     - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
     """
 
     def __init__(self, process: Process, call: Call) -> None:
         self.call = call
-        self.asked: ChatRequest = call.asked
         self.begun = False
         self.attempts: list[Attempt] = []
         self.deadline: Deadline
@@ -221,7 +218,6 @@ class Generation:
         stop = await self._itinerary.to_continue(self.attempt.candidate, now)
         if stop is not None:
             self.said = said
-            self.asked = continuation.continued(self.call.asked, said)
         return stop
 
     async def _write(self, stop: Stop) -> bool:
@@ -244,7 +240,7 @@ class Generation:
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
         attempt = Attempt(
-            self._process.health, candidate, stop.credential, stop.claimed, self._size_class, self.asked.stream
+            self._process.health, candidate, stop.credential, stop.claimed, self._size_class, self.call.asked.stream
         )
         attempt.row = Try(
             new_id(),
@@ -290,6 +286,8 @@ class Generation:
         except SpoolFull as error:
             raise unavailable(30) from error
         attempt.reader.set_cost(self._bill.charge)
+        if self.call.conversation is not None:
+            self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
         return attempt.reader.final()
 
     async def fail(self, error: GatewayError) -> None:

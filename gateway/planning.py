@@ -7,26 +7,29 @@ plan        `routing.plan` over these, and what each offer takes of the paramete
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from accounts.callers import Caller
+from gateway import choosing
 from gateway.dialects import Dialect, named
-from gateway.errors import Fault, Forbidden, InvalidRequest, NotFound, UpstreamFault
+from gateway.errors import Fault, Forbidden, InvalidRequest, UpstreamFault
+from gateway.naming import chats, find, pool, reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.seats import conversation
 from gateway.snapshot import Snapshot
+from gateway.wishes import NO_HEADERS, pinned, wish
 from routing.catalog import Model
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
 from routing.policy import Policy, falling_back
 from routing.prospect import prospect
 
-# What a chat's answer can hold; a model known to make nothing of it is for another endpoint.
-ANSWERS = frozenset({"text", "audio", "image"})
 NO_MODALITIES: frozenset[str] = frozenset()
 
 
@@ -36,6 +39,7 @@ class Call:
 
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
     - `plan`: its `taken` candidates, at least one, are tried in order
+    - `conversation`: where to note who answered (`gateway.seats`); None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
     """
 
@@ -45,8 +49,9 @@ class Call:
     model: Model
     plan: Plan
     request_id: str = ""
+    conversation: int | None = None
     dialled: Candidate | None = None
-    _fits: dict[tuple[tuple[str, ...], str], Fit] = field(default_factory=dict)
+    _fits: dict[tuple[tuple[str, ...], str, str], Fit] = field(default_factory=dict)
 
     @property
     def offers(self) -> list[Candidate]:
@@ -65,11 +70,13 @@ class Call:
 
     def fit(self, candidate: Candidate) -> Fit:
         """How an offer takes the parameters."""
-        model, parameters = candidate.model, candidate.offer.supported_parameters
-        place = (parameters, model.slug)
+        offer = candidate.offer
+        place = (offer.supported_parameters, candidate.model.slug, offer.provider.reasoning_format)
         found = self._fits.get(place)
         if found is None:
-            found = self._fits[place] = fit_of(self.asked, model, parameters, self.dialect)
+            found = self._fits[place] = fit_of(
+                self.asked, candidate.model, place[0], self.dialect, thoughts=offer.provider.reasoning_format
+            )
         return found
 
     @property
@@ -79,26 +86,75 @@ class Call:
 
 
 def fit_of(
-    asked: ChatRequest, model: Model, parameters: tuple[str, ...], dialect: Dialect, *, strict: bool = False
+    asked: ChatRequest,
+    model: Model,
+    parameters: tuple[str, ...],
+    dialect: Dialect,
+    *,
+    strict: bool = False,
+    thoughts: str = "",
 ) -> Fit:
     """How an offer of `model` that takes these parameters meets a request. Raises `InvalidRequest` if `strict`."""
     supported = supported_by(parameters, model.capabilities)
-    return fit(asked, supported, dialect, strict=strict, speaks=model.output_modalities)
+    return fit(asked, supported, dialect, strict=strict, speaks=model.output_modalities, thoughts=thoughts)
 
 
 def prepare(
-    process: Process, snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = ""
+    process: Process,
+    snapshot: Snapshot,
+    caller: Caller,
+    asked: ChatRequest,
+    id: UUID,
+    request_id: str = "",
+    meta: Mapping[str, Any] = NO_HEADERS,
 ) -> Call:
-    """Finds where a request may go.
+    """Finds where a request may go. `meta` are its headers as WSGI spells them.
 
     Raises `NotFound`, `InvalidRequest`, `Forbidden` or `UpstreamFault` when that is nowhere. Nothing is dialled.
     """
-    model = _model(snapshot, caller, asked)
-    policy = snapshot.policies.of(caller.key, caller.project, model.id, _wish(asked))
-    if isinstance(policy.fallback, str) and policy.fallback not in snapshot.catalog.providers:
-        policy = falling_back(policy, True)
+    dialect = named(caller.dialect)
+    wished = wish(asked, meta, dialect)
+    model: Model | None = None
+    if asked.model not in dialect.auto_models:
+        model, provider = find(snapshot, caller, asked.model)
+        if provider is not None:
+            wished = pinned(wished, provider)
+    others = _pool(snapshot, caller, asked, model)
+    _check_providers(snapshot, wished)
+
+    def policy_of(one: Model) -> Policy:
+        return snapshot.policies.of(caller.key, caller.project, one.id, wished)
+
+    models = others if model is None else [model, *others]
     refusals: list[InvalidRequest] = []
-    wanted = Wanted(
+    wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
+    wanted.lacking = _lacking(asked, caller, [(one, policy_of(one)) for one in models], refusals)
+    choice: dict[str, Any] | None = None
+    if others:
+        said = asked.model_routing
+        first = reachable(snapshot, caller, said.preferred) if said is not None and said.preferred else None
+        chosen = choosing.choose(
+            others, asked, wanted, policy_of, process.health, seed, snapshot.policies.weights, first
+        )
+        choice = choosing.record(chosen, asked)
+        ranked = [one.candidate.model for one in chosen] or others[: choosing.MOST_CHOSEN]
+        models = ranked if model is None else [model, *ranked]
+    policy, models = _following(snapshot, caller, policy_of(models[0]), wished, models)
+    if policy.strategy == "round_robin":
+        wanted.turn = process.rotations.turn((caller.organization, models[0].id, policy.providers))
+    place = _seat(asked, caller, models[0], policy, wanted)
+    if place is not None:
+        wanted.seat = process.seats.offer(place, wanted.clock)
+    behind = [falling_back(policy_of(one), True) for one in models[1:]]
+    found = plan(models, wanted, policy, process.health, seed, behind)
+    found.choice = choice
+    if not found.taken:
+        raise _nowhere(found, asked, refusals)
+    return Call(id, caller, asked, models[0], found, request_id, place)
+
+
+def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
+    return Wanted(
         asked.text_bytes,
         asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
         asked.n,
@@ -109,59 +165,101 @@ def prepare(
         audios=asked.audios,
         files=asked.files,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
-        lacking=_lacking(asked, caller, (model,), policy, refusals),
         strict=caller.strict_params,
+        formats=asked.thoughts,
     )
-    found = plan((model,), wanted, policy, process.health, id.int & 0xFFFFFFFF)
-    if not found.taken:
-        raise _nowhere(found, asked, refusals)
-    return Call(id, caller, asked, model, found, request_id)
 
 
-def _model(snapshot: Snapshot, caller: Caller, asked: ChatRequest) -> Model:
-    model = snapshot.catalog.by_name.get(asked.model)
-    if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
-        # One answer for both: a key does not learn what others may use.
-        raise NotFound(
-            named(caller.dialect).messages["model_invalid"].format(model=asked.model),
-            code="model_not_found",
-            param="model",
+def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model | None) -> list[Model]:
+    """The models to choose among, or to follow the named one; none where nothing is to be chosen."""
+    said = asked.model_routing
+    if said is None:
+        if model is not None:
+            return []
+        if caller.strict_params:
+            raise InvalidRequest(
+                named(caller.dialect).messages["auto_without_config"].format(model=asked.model),
+                code="missing_required_parameter",
+                param="model_routing_config",
+            )
+        return pool(snapshot, caller, None)
+    if said.preferred is not None:
+        find(snapshot, caller, said.preferred, "model_routing_config.preference")
+    found = pool(snapshot, caller, said.models)
+    return [one for one in found if one is not model]
+
+
+def _check_providers(snapshot: Snapshot, wished: Policy | None) -> None:
+    """Raises `UpstreamFault` for a wished provider that nobody has."""
+    for slug in (wished.providers if wished is not None else None) or ():
+        if slug.partition("/")[0] not in snapshot.catalog.providers:
+            raise UpstreamFault(
+                Fault.UNREACHABLE,
+                "no such provider",
+                message=f"No provider is available: none has the name '{slug}'.",
+                code="no_provider_available",
+            )
+
+
+def _following(
+    snapshot: Snapshot, caller: Caller, policy: Policy, wished: Policy | None, models: list[Model]
+) -> tuple[Policy, list[Model]]:
+    """The first model's policy, and which models are asked, once its fallback is known for what it is.
+
+    A name may be a provider's or a model's. One that the request says must be either; one that an operator wrote, and
+    that is gone since, is as if there were none.
+    """
+    name = policy.fallback
+    if not isinstance(name, str):
+        return policy, models if name else models[:1]
+    providers = snapshot.catalog.providers
+    if name in providers:
+        return policy, models[:1]
+    model = reachable(snapshot, caller, name)
+    if model is not None and chats(model):
+        return falling_back(policy, True), models[:1] if model is models[0] else [models[0], model]
+    if name.partition("/")[0] in providers:
+        return policy, models[:1]
+    if wished is not None and wished.fallback == name:
+        raise InvalidRequest(
+            "Parameter provider.fallback must be true, false, or the name of a provider or of a model that this key "
+            "may use.",
+            code="invalid_value",
+            param="provider.fallback",
         )
-    if model.output_modalities and ANSWERS.isdisjoint(model.output_modalities):
-        raise NotFound(
-            f"The model '{asked.model}' does not chat: it makes {', '.join(model.output_modalities)}.",
-            code="model_not_supported",
-            param="model",
-        )
-    return model
+    return falling_back(policy, True), models
 
 
-def _wish(asked: ChatRequest) -> Policy | None:
-    wish = asked.routing
-    if wish is None:
+def _seat(asked: ChatRequest, caller: Caller, model: Model, policy: Policy, wanted: Wanted) -> int | None:
+    """Where the conversation's last provider is noted, if it matters who that was."""
+    if len(model.offers) < 2 or policy.providers is not None:
         return None
-    return Policy(wish.strategy, wish.factor, wish.providers, fallback=wish.fallback, source="request")
+    if not asked.thoughts and not prospect(model, policy).keeps_seats(wanted.now):
+        return None
+    return conversation(caller.project, model.id, asked.body["messages"])
 
 
 def _lacking(
-    asked: ChatRequest, caller: Caller, models: Sequence[Model], policy: Policy, refusals: list[InvalidRequest]
-) -> dict[tuple[str, ...], int]:
-    """How many parameters the offers ignore, by the lists they have; a strict caller's refusals are added to."""
-    found: dict[tuple[str, ...], int] = {}
-    for model in models:
+    asked: ChatRequest, caller: Caller, routes: Sequence[tuple[Model, Policy]], refusals: list[InvalidRequest]
+) -> dict[tuple[int, tuple[str, ...]], int]:
+    """How many parameters the offers ignore, by model and list; a strict caller's refusals are added to `refusals`."""
+    found: dict[tuple[int, tuple[str, ...]], int] = {}
+    for model, policy in routes:
         kinds = prospect(model, policy).kinds
-        if len(kinds) < 2 and not caller.strict_params:
+        if len(routes) < 2 and len(kinds) < 2 and not caller.strict_params:
             continue  # nothing to prefer
         for kind in kinds:
-            parameters = kind.parameters
+            place = (model.id, kind.parameters)
             if caller.strict_params:
                 try:
-                    fit_of(asked, model, parameters, named(caller.dialect), strict=True)
+                    fit_of(asked, model, kind.parameters, named(caller.dialect), strict=True)
                 except InvalidRequest as refusal:
                     refusals.append(refusal)
-                    found[parameters] = 1
-            elif lacks := len(missing(asked, supported_by(parameters, model.capabilities), model.output_modalities)):
-                found[parameters] = lacks
+                    found[place] = 1
+            elif lacks := len(
+                missing(asked, supported_by(kind.parameters, model.capabilities), model.output_modalities)
+            ):
+                found[place] = lacks
     return found
 
 

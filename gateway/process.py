@@ -15,6 +15,7 @@ from gateway import telemetry
 from gateway.egress import Egress, parse_allow
 from gateway.ejections import Ejections
 from gateway.files import Files
+from gateway.seats import Rotations, Seats
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
 from routing.retries import RetryBudget
@@ -75,6 +76,8 @@ class Process:
         )
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.seats = Seats()
+        self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 

@@ -78,7 +78,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         attempt.candidate.offer.provider,
         first_byte=policy.first_byte_timeout,
         total=generation.seconds_left,
-        beats=generation.asked.stream,
+        beats=generation.call.asked.stream,
     )
     dial = process.upstream.dial(_dial(generation, attempt))
     async with Dialling(process, attempt, pace, dial, lambda: _reader(generation, attempt)) as dialling:
@@ -86,7 +86,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             yield KEEP_ALIVE
         reader = attempt.reader
         assert reader is not None
-        most_bytes = attempt.candidate.output_cap * generation.asked.n * BYTES_A_TOKEN + SPARE_BYTES
+        most_bytes = attempt.candidate.output_cap * generation.call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         while not reader.complete:
             data = await pace.wait(reply.read())
@@ -133,16 +133,17 @@ def _reader(generation: Generation, attempt: Attempt) -> AnswerReader:
 def _dial(generation: Generation, attempt: Attempt) -> Dial:
     candidate, offer, provider = attempt.candidate, attempt.candidate.offer, attempt.candidate.offer.provider
     body = upstream_body(
-        generation.asked,
+        generation.call.asked,
         model=offer.upstream_model,
         output_cap=generation.output_cap(candidate),
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
         fit=generation.call.fit(candidate),
+        prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
     )
     headers = [
         ("Content-Type", "application/json"),
-        ("Accept", "text/event-stream" if generation.asked.stream else "application/json"),
+        ("Accept", "text/event-stream" if generation.call.asked.stream else "application/json"),
         ("User-Agent", "meterline"),
     ]
     headers += signing.headers(provider.auth_style, attempt.credential.secret if attempt.credential else "")

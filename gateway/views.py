@@ -40,7 +40,7 @@ class ChatCompletions(ApiView):
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
         asked = await inline_files(here, self.caller, asked)
-        call = prepare(here, snapshot, self.caller, asked, id, self.request_id)
+        call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)
         first, parts = await queue.begin(here, call)
         response: HttpResponseBase
         if asked.stream:

@@ -8,87 +8,21 @@
 What does not change between requests is worked out once for each model and policy (`routing.prospect`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
 
-from billing.pricing import Rates, WorstCase
-from routing.catalog import Credential, Model, Offer
-from routing.health import Health, Standing, State
+from routing.affinity import BYTES_A_TOKEN, LIKELY_ANSWER, seat
+from routing.candidates import Candidate, Part, Wanted
+from routing.catalog import Model, Offer
+from routing.health import LAST, PROBE, USABLE, Health, State
 from routing.latency import size_class
-from routing.ordering import Dice, Reason, arranged, score
+from routing.ordering import Dice, Reason, arranged
 from routing.policy import Policy
-from routing.prospect import Prices, Prospect, prospect
+from routing.prospect import Kind, Prospect, prospect
 
-BYTES_A_TOKEN = 4  # as `billing.tokens.estimate` has it
+__all__ = ["BYTES_A_TOKEN", "LIKELY_ANSWER", "Candidate", "Plan", "Wanted", "plan"]
+
 MOST_BYTES_A_TOKEN = 8  # a prompt has surely a token for so many
-LIKELY_ANSWER = 512  # tokens, where prices of offers are compared
-SLOWER_IN_SEAT = 1.2  # how much slower than the fastest an offer may be that has a conversation's prompt in its cache
-USABLE, PROBE, LAST = State.USABLE, State.PROBE, State.LAST
-NONE_LACKING: Mapping[tuple[str, ...], int] = {}
-
-
-@dataclass(slots=True)  # not frozen: that would cost more than all the rest of a small plan
-class Candidate:
-    """An offer and what became of it.
-
-    - `position`: its place in the order to try, from 0; None: it was left out; `taken`: it may be dialled
-    - `reason`: why it stands there, or why it was left out; `score`: the number it was sorted by, if there is one
-    - `probe`: its breaker is half open, and this request may be the one that tries
-    - `credential`: the one to use; None: its provider wants none, or it was left out
-    - `lacks`: how many parameters of the request it ignores; `output_cap`: tokens, the least of asked and possible
-    - `rates`, `tariff_version`: those in force; `worst`: what it costs at worst
-    """
-
-    model: Model
-    offer: Offer
-    credential: Credential | None
-    taken: bool
-    position: int | None
-    reason: Reason
-    score: float | None
-    probe: bool
-    lacks: int
-    output_cap: int
-    rates: Rates
-    tariff_version: int | None
-    worst: WorstCase
-
-
-@dataclass(slots=True)
-class Wanted:
-    """What a request needs to be planned.
-
-    - `text_bytes`, `images`, `audios`, `files`: what is read, see `ChatRequest`
-    - `output_cap`: what the client asked for, or its project's default; `copies`: answers
-    - `max_price`: the key's, in dollars
-    - `now`: for tariffs, aware; `clock`: monotonic seconds, for health
-    - `modalities`: what the request holds besides text
-    - `lacking`: how many of its parameters an offer ignores, by `Offer.supported_parameters`; not there: none
-    - `strict`: such offers are left out
-    - `formats`: of the signed or encrypted thoughts in it
-    - `seat`: the id of the offer that answered this conversation lately; `signed`: it carries thoughts with a signature
-    - `turn`: counts the requests of a rotation
-    """
-
-    text_bytes: int
-    output_cap: int | None
-    copies: int
-    max_price: Decimal | None
-    now: datetime
-    clock: float = 0.0
-    images: int = 0
-    audios: int = 0
-    files: int = 0
-    modalities: frozenset[str] = frozenset()
-    lacking: Mapping[tuple[str, ...], int] = field(default_factory=lambda: NONE_LACKING)
-    strict: bool = False
-    formats: frozenset[str] = frozenset()
-    seat: int | None = None
-    signed: bool = False
-    turn: int = 0
 
 
 class Plan:
@@ -168,67 +102,6 @@ def _line(candidate: Candidate, first: str) -> list[Any]:
     return line
 
 
-class Part:
-    """One model's share of a plan. Offers are indices into the prospect's."""
-
-    __slots__ = ("by", "input_tokens", "lacks", "last", "order", "out", "prices", "prospect", "standings", "why")
-
-    def __init__(self, prospect: Prospect, prices: Prices, input_tokens: int) -> None:
-        self.prospect = prospect
-        self.prices = prices
-        self.input_tokens = input_tokens
-        self.standings: list[Standing | None] = []
-        self.order: list[int] = []
-        self.by = Reason.PRIORITY
-        self.why: dict[int, Reason] = {}  # where it is not `by`
-        self.out: dict[int, Reason] = {}
-        self.last: list[int] = []  # in order, but after all others
-        self.lacks: list[int] | None = None  # None: none lacks anything
-
-    def candidate(self, at: int, wanted: Wanted, position: int | None, taken: bool) -> Candidate:
-        """The candidate of one offer."""
-        prices, offer, standing = self.prices, self.prospect.offers[at], self.standings[at]
-        version = prices.versions[at]
-        reason = self.out[at] if position is None else self.why.get(at, self.by)
-        cap = wanted.output_cap
-        return Candidate(
-            self.prospect.model,
-            offer,
-            standing.credential if standing is not None else None,
-            taken,
-            position,
-            reason,
-            score(reason, offer, prices.sums[at], standing),
-            standing is not None and standing.state is State.PROBE,
-            self.lacks[at] if self.lacks else 0,
-            offer.max_output if cap is None or cap > offer.max_output else cap,
-            version.rates if version else {},
-            version.id if version else None,
-            prices.ceilings[at].worst(self.input_tokens, wanted.copies),
-        )
-
-    def left_out(self, wanted: Wanted) -> Iterator[Candidate]:
-        """Those that are not in order, by priority; those that the policy excludes last."""
-        for at in sorted(self.out):
-            yield self.candidate(at, wanted, None, False)
-        for offer, reason in self.prospect.excluded:
-            version = offer.tariff_at(wanted.now)
-            cap = offer.max_output if wanted.output_cap is None else min(wanted.output_cap, offer.max_output)
-            rates: Rates = version.rates if version else {}
-            worst = WorstCase(None, None)
-            yield Candidate(
-                self.prospect.model, offer, None, False, None, Reason(reason), None, False, 0, cap, rates,
-                version.id if version else None, worst,
-            )  # fmt: skip
-
-    def cool_again(self) -> float | None:
-        """When the first of those that cool may be used again, in monotonic seconds."""
-        times = [
-            standing.until for standing in self.standings if standing is not None and standing.state is State.COOLING
-        ]
-        return min(times, default=None)
-
-
 def plan(
     models: Sequence[Model],
     wanted: Wanted,
@@ -287,7 +160,7 @@ def _able(part: Part, wanted: Wanted) -> Sequence[int]:
     """The offers that can take the request; `part.out` says of the others why not."""
     prospects, out = part.prospect, part.out
     able: Sequence[int] = prospects.every
-    reasons = [_unable(kind.modalities, kind.parameters, wanted) for kind in prospects.kinds]
+    reasons = [_unable(prospects.model.id, kind, wanted) for kind in prospects.kinds]
     if any(reasons):
         for at in able:
             if reason := reasons[prospects.kind_of[at]]:
@@ -313,10 +186,10 @@ def _able(part: Part, wanted: Wanted) -> Sequence[int]:
     return able
 
 
-def _unable(modalities: frozenset[str], parameters: tuple[str, ...], wanted: Wanted) -> Reason | None:
-    if modalities and not wanted.modalities <= modalities:
+def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:
+    if kind.modalities and not wanted.modalities <= kind.modalities:
         return Reason.MODALITY
-    return Reason.PARAMETERS if wanted.strict and wanted.lacking.get(parameters) else None
+    return Reason.PARAMETERS if wanted.strict and wanted.lacking.get((model, kind.parameters)) else None
 
 
 _OUT = {State.RESTING: Reason.RESTING, State.COOLING: Reason.COOLING}
@@ -367,11 +240,15 @@ def _arrange(part: Part, usable: Sequence[int], wanted: Wanted, policy: Policy, 
             part.why.update(dict.fromkeys(head, Reason.LISTED))
     tail, part.by = arranged(prospects, prices, rest, standings, policy, wanted.turn, dice) if rest else ([], part.by)
     if wanted.lacking:
-        parameters = [prospects.kinds[kind].parameters for kind in prospects.kind_of]
-        part.lacks = lacks = [wanted.lacking.get(one, 0) for one in parameters]
-        tail.sort(key=lacks.__getitem__)
-        if policy.strategy != "order":
-            head.sort(key=lacks.__getitem__)
+        model, kinds = prospects.model.id, prospects.kinds
+        lacks = [wanted.lacking.get((model, kinds[kind].parameters), 0) for kind in prospects.kind_of]
+        if any(lacks):
+            part.lacks = lacks
+            _put_behind(lacks, head, tail, policy)
+    if wanted.formats:
+        _put_behind([_strangeness(offer, wanted.formats) for offer in prospects.offers], head, tail, policy)
+    if wanted.seat is not None and prospects.listed is None:
+        seat(part, tail, wanted, policy)
     order = head + tail
     if part.last:
         part.why.update(dict.fromkeys(part.last, Reason.LAST))
@@ -381,6 +258,19 @@ def _arrange(part: Part, usable: Sequence[int], wanted: Wanted, policy: Policy, 
         stays = set(kept)
         part.out.update((at, Reason.NO_FALLBACK) for at in order if at not in stays)
     part.order = kept
+
+
+def _put_behind(amounts: list[int], head: list[int], tail: list[int], policy: Policy) -> None:
+    """Lets the offers with less of something go first; an explicit order stays as it is."""
+    tail.sort(key=amounts.__getitem__)
+    if policy.strategy != "order":
+        head.sort(key=amounts.__getitem__)
+
+
+def _strangeness(offer: Offer, formats: frozenset[str]) -> int:
+    """0 where the provider made thoughts of this format, 1 where that is not known, 2 where they mean nothing to it."""
+    own = offer.provider.reasoning_format
+    return 1 if not own else 0 if own in formats else 2
 
 
 def _kept(order: list[int], head: list[int], prospects: Prospect, policy: Policy, part: Part) -> list[int]:

@@ -20,7 +20,8 @@ select level, key_id, project_id, model_id, nullif(strategy, ''), nullif(factor,
        continues_streams
   from routing_policy
 """
-TABLE = "routing_policy"
+WEIGHTS_QUERY = "select word, term, weight from routing_choiceweight"
+TABLES = ("routing_policy", "routing_choiceweight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,12 @@ def together(levels: Iterable[Policy | None]) -> Policy:
     sum = NOTHING_SAID
     for level in (*levels, DEFAULT):
         if level is not None:
-            sum = level if sum is NOTHING_SAID else _over(sum, level)
+            sum = level if sum is NOTHING_SAID else over(sum, level)
     return sum
 
 
-def _over(upper: Policy, lower: Policy) -> Policy:
+def over(upper: Policy, lower: Policy) -> Policy:
+    """The word of two levels, of which the upper one is the more important."""
     order: Mapping[str, Any] = {}
     if upper.strategy is None and upper.providers is None:
         # A factor alone sharpens the strategy below.
@@ -108,7 +110,7 @@ def wished(request: Policy, stored: Policy) -> Policy:
     """What a request says, over what operators say; of equal arguments the same object, so that what is made of it
     keeps.
     """
-    return _over(request, stored)
+    return over(request, stored)
 
 
 @lru_cache(maxsize=1024)
@@ -118,9 +120,9 @@ def falling_back(policy: Policy, fallback: bool) -> Policy:
 
 
 class Policies:
-    """Every policy, by its subject."""
+    """Every policy, by its subject; and the weights of the choice of a model, by word and term (`routing.choice`)."""
 
-    __slots__ = ("_together", "by_key", "by_model", "by_project", "everything")
+    __slots__ = ("_together", "by_key", "by_model", "by_project", "everything", "weights")
 
     def __init__(
         self,
@@ -128,11 +130,13 @@ class Policies:
         by_key: Mapping[UUID, Policy] | None = None,
         by_project: Mapping[UUID, Policy] | None = None,
         by_model: Mapping[int, Policy] | None = None,
+        weights: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
         self.everything = everything
         self.by_key = by_key or {}
         self.by_project = by_project or {}
         self.by_model = by_model or {}
+        self.weights = weights or {}
         self._together: dict[tuple[int, ...], Policy] = {}
 
     def of(self, key: UUID, project: UUID, model: int, request: Policy | None = None) -> Policy:
@@ -145,8 +149,8 @@ class Policies:
         return stored if request is None else wished(request, stored)
 
 
-def from_rows(rows: Iterable[Sequence[Any]]) -> Policies:
-    """Policies from rows of `QUERY`."""
+def from_rows(rows: Iterable[Sequence[Any]], weights: Iterable[Sequence[Any]] = ()) -> Policies:
+    """Policies from rows of `QUERY` and of `WEIGHTS_QUERY`."""
     everything: Policy | None = None
     by_key: dict[UUID, Policy] = {}
     by_project: dict[UUID, Policy] = {}
@@ -161,7 +165,7 @@ def from_rows(rows: Iterable[Sequence[Any]]) -> Policies:
             by_model[model] = policy
         else:
             everything = policy
-    return Policies(everything, by_key, by_project, by_model)
+    return Policies(everything, by_key, by_project, by_model, {(word, term): weight for word, term, weight in weights})
 
 
 def _policy(level: str, said: Sequence[Any]) -> Policy:

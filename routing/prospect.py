@@ -23,6 +23,7 @@ class Prices:
     - `ceilings`: see `billing.pricing.Ceiling`
     - `sums`: dollars for a million tokens of prompt and a million of answer
     - `inputs`, `cached`, `outputs`: dollars for a million; cached input that has no price of its own is input
+    - `caches`: some offer reads cached input for less
     """
 
     since: datetime
@@ -33,6 +34,7 @@ class Prices:
     inputs: tuple[float | None, ...]
     cached: tuple[float | None, ...]
     outputs: tuple[float | None, ...]
+    caches: bool
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,11 +95,19 @@ class Prospect:
             prices = self.prices = self._prices(now)
         return prices
 
+    def keeps_seats(self, now: datetime) -> bool:
+        """Whether it may pay to ask the offer again that answered a conversation before: its cache has the prompt."""
+        if len(self.offers) < 2 or self.policy.strategy not in ("priority", "least_latency"):
+            return False
+        prices = self.prices_at(now)
+        return self.policy.strategy == "least_latency" or prices.caches
+
     def _prices(self, now: datetime) -> Prices:
         begins = sorted({version.effective_from for offer in self.offers for version in offer.versions})
         versions = tuple(offer.tariff_at(now) for offer in self.offers)
         rates = [version.rates if version else {} for version in versions]
         inputs, outputs = ([_charge(one, item) for one in rates] for item in ("input", "output"))
+        cached = [_charge(one, "cached_input" if "cached_input" in one else "input") for one in rates]
         return Prices(
             max((begin for begin in begins if begin <= now), default=BEGINNING),
             min((begin for begin in begins if begin > now), default=END),
@@ -105,8 +115,9 @@ class Prospect:
             tuple(map(ceiling, rates)),
             tuple(None if a is None or b is None else a + b for a, b in zip(inputs, outputs, strict=True)),
             tuple(inputs),
-            tuple(_charge(one, "cached_input" if "cached_input" in one else "input") for one in rates),
+            tuple(cached),
             tuple(outputs),
+            any(a is not None and b is not None and a < b for a, b in zip(cached, inputs, strict=True)),
         )
 
 
