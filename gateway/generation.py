@@ -201,9 +201,10 @@ class Generation:
     async def _following(self, fault: UpstreamFault, now: float) -> Stop | None:
         if len(self.attempts) >= (self.call.plan.policy.max_attempts or 1) or not self.seconds_left:
             return None
-        stop = (
-            await self._to_continue(now) if self.relayed else self._itinerary.after(self.attempt.candidate, fault, now)
-        )
+        if self.relayed:
+            stop = await self._to_continue(now)
+        else:
+            stop = await self._itinerary.after(self.attempt.candidate, fault, now)
         if stop is not None and not self._process.retries.may_retry(now):
             self._process.health.rests.release(stop.claimed, now)
             return None

@@ -106,12 +106,10 @@ class Itinerary:
 
     async def _stop(self, candidate: Candidate, standing: Standing) -> Stop | None:
         """The stop at a candidate; None when somebody else, here or in another process, has its probe."""
-        claimed: Sequence[Subject] | None = ()
-        if standing.state is State.PROBE:
-            claimed = await self._ejections.claim(candidate.offer, standing.credential)
-            if claimed is None:
-                return None
-        return self._go(candidate, standing.credential, claimed)
+        if standing.state is not State.PROBE:
+            return self._go(candidate, standing.credential)
+        claimed = await self._ejections.claim(candidate.offer, standing.credential)
+        return None if claimed is None else self._go(candidate, standing.credential, claimed)
 
     def _go(self, candidate: Candidate, credential: Credential | None, claimed: Sequence[Subject] = ()) -> Stop:
         self._used.add((candidate.offer.id, None if credential is None else credential.id))
