@@ -298,7 +298,8 @@ def test_no_wish_gets_past_the_allowed_providers(gateway: Gateway, alice: Tenant
         gateway.chat(alice.secret, three.model.slug, **wish(*three.slugs(0, 2), fallback=False)),
     ):
         assert (answer.status_code, error(answer)["code"]) == (502, "no_provider_available")
-    assert {attempt.provider for attempt in Attempt.objects.filter(key=alice.key.id)} == set(three.slugs(1))
+    generations = Usage.objects.filter(organization=alice.organization.id).values("id")
+    assert {one.provider for one in Attempt.objects.filter(generation__in=generations)} == set(three.slugs(1))
 
 
 def test_a_project_that_refuses_training(gateway: Gateway, alice: Tenant, three: Three) -> None:
@@ -400,7 +401,7 @@ def test_thoughts_of_another_kind_are_left_out_and_their_maker_is_preferred(
     messages = [{"role": "user", "content": "hi"}, turn, {"role": "user", "content": "go on"}]
     answer = gateway.chat(alice.secret, three.model.slug, messages=messages)
     assert three.tried(answer) == [1]
-    assert f'"signature":"s-second-v1"' in answer.json()["choices"][0]["message"]["content"].replace(" ", "")
+    assert '"signature":"s-second-v1"' in answer.json()["choices"][0]["message"]["content"].replace(" ", "")
     pinned = gateway.chat(alice.secret, f"{three.model.slug}:{three.providers[0].slug}", messages=messages)
     said = pinned.json()["choices"][0]["message"]["content"]
     assert "s-second-v1" not in said
