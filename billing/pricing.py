@@ -118,6 +118,12 @@ class Ceiling:
             return WorstCase(None, None)
         return WorstCase(self.input * input_tokens + self.request, self.output * copies)
 
+    def price(self, input_tokens: int, output_tokens: int) -> Decimal | None:
+        """Dollars, at most, for so many tokens, all answers together; None: unknown."""
+        if self.input is None or self.output is None or self.request is None:
+            return None
+        return self.input * input_tokens + self.request + self.output * output_tokens
+
 
 def ceiling(rates: Rates) -> Ceiling:
     """The dearest rates among `rates`: every input token at the dearest input rate, output alike."""

@@ -124,8 +124,8 @@ class Snapshots:
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
         self._from_xid, self._applied, self._distrusted = xid, set(), False
         self.last_change = last
-        self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
         policies = await _policies(connection)
+        self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
         self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies)
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:

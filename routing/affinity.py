@@ -32,6 +32,8 @@ def seat(part: Part, tail: list[int], wanted: Wanted, policy: Policy) -> None:
 def _stays(part: Part, at: int, first: int, wanted: Wanted, policy: Policy) -> bool:
     """Whether the offer `at`, with the prompt in its cache, is as good as the `first` one without."""
     offers, prices = part.prospect.offers, part.prices
+    if policy.strategy not in ("priority", "least_latency"):
+        return False
     if part.lacks is not None and part.lacks[at] > part.lacks[first]:
         return False
     if policy.strategy == "priority" and policy.factor is None and offers[at].priority != offers[first].priority:

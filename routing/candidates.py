@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from billing.pricing import Rates, WorstCase
 from routing.catalog import Credential, Model, Offer
@@ -76,6 +77,24 @@ class Wanted:
     seat: int | None = None
     turn: int = 0
 
+    def said(self) -> dict[str, Any]:
+        """What a plan's record keeps of it: sizes, and what is not as usual."""
+        kept: dict[str, Any] = {"bytes": self.text_bytes}
+        if self.output_cap is not None:
+            kept["cap"] = self.output_cap
+        if self.copies != 1:
+            kept["copies"] = self.copies
+        if self.max_price is not None:
+            kept["max_price"] = f"{self.max_price:f}"
+        for name, value in (
+            ("modalities", self.modalities), ("formats", self.formats), ("images", self.images),
+            ("audios", self.audios), ("files", self.files), ("strict", self.strict), ("seat", self.seat),
+            ("turn", self.turn),
+        ):  # fmt: skip
+            if value:
+                kept[name] = sorted(value) if isinstance(value, frozenset) else value
+        return kept
+
 
 class Part:
     """One model's share of a plan. Offers are indices into the prospect's."""
@@ -131,9 +150,30 @@ class Part:
                 version.id if version else None, worst, None,
             )  # fmt: skip
 
+    def line(self, at: int, first: str) -> list[Any]:
+        """What a plan's record keeps of one offer; see there. `first` is the slug of the plan's first model."""
+        offer = self.prospect.offers[at]
+        reason = self.out.get(at) or self.why.get(at, self.by)
+        return _line(offer, reason, score(reason, offer, self.prices.sums[at], self.standings[at]), self, first)
+
+    def lines_left_out(self, first: str) -> Iterator[list[Any]]:
+        """The same of those that are not in order."""
+        for at in sorted(self.out):
+            yield self.line(at, first)
+        for offer, reason in self.prospect.excluded:
+            yield _line(offer, reason, None, self, first)
+
     def cool_again(self) -> float | None:
         """When the first of those that cool may be used again, in monotonic seconds."""
         times = [
             standing.until for standing in self.standings if standing is not None and standing.state is State.COOLING
         ]
         return min(times, default=None)
+
+
+def _line(offer: Offer, reason: str, score: float | None, part: Part, first: str) -> list[Any]:
+    kept = [
+        offer.id, offer.provider.slug, offer.upstream_model, str(reason), None if score is None else round(score, 4),
+    ]  # fmt: skip
+    slug = part.prospect.model.slug
+    return kept if slug == first else [*kept, slug]

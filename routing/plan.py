@@ -9,6 +9,7 @@ What does not change between requests is worked out once for each model and poli
 """
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from routing.affinity import BYTES_A_TOKEN, LIKELY_ANSWER, seat
@@ -65,41 +66,30 @@ class Plan:
         return max(0.0, min(times) - now) if times else None
 
     def record(self) -> dict[str, Any]:
-        """What is kept with the generation.
+        """What is kept with the generation, as plain JSON, without what is as usual.
 
-        `offers` are the candidates as [offer's id, provider, upstream model, reason, score], those in order first,
-        those left out in `out`; a fallback model's have its slug as a sixth. `policy` is what was said, and `by` which
-        level said it.
+        - `model`: the first one's slug; `seed`; `taken`: how many might be dialled
+        - `by`: the level whose word the order is; `policy`: all that the levels say; `wanted`: see `Wanted.said`
+        - `offers`: those in order, each [id, provider, upstream model, reason, score], of a further model with its slug
+          as a sixth; `out`: the same of those left out
+        - `choice`: how the gateway chose the model, if it did
         """
         first = self._parts[0].prospect.model.slug if self._parts else ""
         kept: dict[str, Any] = {
             "model": first,
             "seed": self.seed,
             "by": self.policy.source,
-            "policy": self.policy.said(),
-            "most": len(self.taken),
-            "offers": [_line(candidate, first) for candidate in self.ordered()],
+            "taken": len(self.taken),
+            "wanted": self.wanted.said(),
+            "offers": [part.line(at, first) for part, at in self._order],
         }
-        out = [_line(candidate, first) for part in self._parts for candidate in part.left_out(self.wanted)]
-        if out:
+        if out := [line for part in self._parts for line in part.lines_left_out(first)]:
             kept["out"] = out
+        if policy := self.policy.said():
+            kept["policy"] = policy
         if self.choice is not None:
             kept["choice"] = self.choice
         return kept
-
-
-def _line(candidate: Candidate, first: str) -> list[Any]:
-    offer, score = candidate.offer, candidate.score
-    line = [
-        offer.id,
-        offer.provider.slug,
-        offer.upstream_model,
-        candidate.reason.value,
-        None if score is None else round(score, 4),
-    ]
-    if candidate.model.slug != first:
-        line.append(candidate.model.slug)
-    return line
 
 
 def plan(
@@ -174,16 +164,22 @@ def _able(part: Part, wanted: Wanted) -> Sequence[int]:
             out.update((at, Reason.CONTEXT) for at in able if small[prospects.kind_of[at]])
             able = roomy
     if wanted.max_price is not None:
-        for at in able:
-            offer = prospects.offers[at]
-            cap = offer.max_output if wanted.output_cap is None else min(wanted.output_cap, offer.max_output)
-            price = part.prices.ceilings[at].worst(part.input_tokens, wanted.copies).at(cap)
-            if price is None:
-                out[at] = Reason.UNPRICED
-            elif price > wanted.max_price:
-                out[at] = Reason.TOO_DEAR
-        able = [at for at in able if at not in out]
+        able = _affordable(part, able, wanted, wanted.max_price)
     return able
+
+
+def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) -> list[int]:
+    kept = []
+    for at in able:
+        cap = part.prospect.offers[at].max_output
+        if wanted.output_cap is not None and wanted.output_cap < cap:
+            cap = wanted.output_cap
+        price = part.prices.ceilings[at].price(part.input_tokens, cap * wanted.copies)
+        if price is not None and price <= most:
+            kept.append(at)
+        else:
+            part.out[at] = Reason.UNPRICED if price is None else Reason.TOO_DEAR
+    return kept
 
 
 def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:

@@ -67,7 +67,7 @@ class Prospect:
         self.policy = policy
         allowed: list[Offer] = []
         excluded: list[tuple[Offer, str]] = []
-        for offer in model.offers:
+        for offer in sorted(model.offers, key=lambda offer: (offer.priority, offer.id)):
             reason = _excluded(offer, policy)
             if reason is None:
                 allowed.append(offer)
