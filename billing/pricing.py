@@ -140,6 +140,18 @@ def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
     return ceiling(rates).worst(input_tokens, copies)
 
 
+def worst_case_continued(input_tokens: int, rates: Rates) -> WorstCase:
+    """The share of one of two offers that answer a request together, the second one after the first broke off.
+
+    Taken for the dearest of the offers it covers them both: each reads the prompt, the second one also what the first
+    one wrote, and together they write no more than the output cap.
+    """
+    once, charge_in = worst_case(input_tokens, 1, rates), _dearest(rates, "input", PARTS_OF_INPUT)
+    if once.fixed is None or once.rate is None or charge_in is None:
+        return WorstCase(None, None)
+    return WorstCase(once.fixed * 2, once.rate + charge_in.scaleb(-6))
+
+
 def dearest(cases: Iterable[WorstCase]) -> WorstCase:
     """One case that covers all of `cases` at any output cap. An unknown price makes it unknown."""
     fixed, rate = ZERO, ZERO

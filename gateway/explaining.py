@@ -6,14 +6,21 @@ it never holds a provider's address, a credential, what a provider takes for a c
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from billing.pricing import price
 from billing.tokens import Tokens, estimate
 from gateway import strict_json
+from gateway.errors import GatewayError
 from gateway.model_lists import number
 from routing.ordering import WORDS
 from routing.plan import LIKELY_ANSWER, Candidate, Plan
+
+if TYPE_CHECKING:
+    from gateway.attempt import Attempt
+    from gateway.planning import Call
 
 HEADER = "X-Gateway-Explain"
 FIELD = "x_gateway_plan"  # beside the answer's own fields
@@ -80,6 +87,21 @@ def attempted(tries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The dials of a generation, from 1; durations are milliseconds."""
     names = ("number", "provider", "model", "status", "duration_ms", "ttft_ms")
     return [{**{name: row[name] for name in names}, "fault": row["fault"] or None} for row in tries]
+
+
+def final(part: bytes, call: "Call", attempts: Sequence["Attempt"]) -> bytes:
+    """The last part of an answer to `call`, with its plan in it if the client wants that."""
+    return into_answer(part, _done(call, attempts)) if call.explain else part
+
+
+def beside(error: GatewayError, call: "Call", attempts: Sequence["Attempt"]) -> None:
+    """Puts the plan beside the error that ends `call`, if the client wants that."""
+    if call.explain:
+        error.more[FIELD] = _done(call, attempts)
+
+
+def _done(call: "Call", attempts: Sequence["Attempt"]) -> dict[str, Any]:
+    return {**told(call.plan), "attempts": attempted(asdict(attempt.row) for attempt in attempts)}
 
 
 def into_answer(part: bytes, plan: Mapping[str, Any]) -> bytes:

@@ -1,5 +1,6 @@
 """The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
 
+import asyncio
 import time
 
 from django.http import HttpResponse, HttpResponseBase
@@ -143,5 +144,6 @@ class Metrics(ApiView):
         """The process's metrics."""
         here = process.current()
         telemetry.spooled.set(here.backbone.spool.lines)
+        telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
         return HttpResponse(generate_latest(), CONTENT_TYPE_LATEST)

@@ -244,7 +244,8 @@ def test_an_offer_that_could_not_be_used_then_is_not_used(alice: Tenant) -> None
 def test_what_failed_then_fails_again(alice: Tenant) -> None:
     model, (one, two) = shelf()
     row = usage(alice, model, attempts=2, provider=two.slug, upstream_model="two", charge=Decimal("0.004"))
-    make_attempt(row, id=new_id(), provider=one.slug, upstream_model="one", model=model.slug, status="failed", duration_ms=300)
+    first = {"provider": one.slug, "upstream_model": "one", "status": "failed", "duration_ms": 300}
+    make_attempt(row, id=new_id(), model=model.slug, **first)
     make_attempt(row, id=new_id(), number=2, provider=two.slug, upstream_model="two", model=model.slug)
     same = compared(alice)
     assert same.recorded == same.predicted and same.predicted.providers == {two.slug: 1}

@@ -2,7 +2,6 @@
 
 import pytest
 
-from routing.faults import Fault
 from tests.simulation.rules import MeanOfTen, Ours, PeakEwma, Plain
 from tests.simulation.world import Log, Provider, World
 

@@ -18,7 +18,8 @@ alter table routing_offerstatistics set (autovacuum_vacuum_scale_factor = 0, aut
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('routing', '0004_policies'),
+        ('routing', '0006_ejections'),
+        ('billing', '0006_usage_rollups'),
     ]
 
     operations = [

@@ -7,11 +7,7 @@ GRANTS = "grant update, delete on routing_replay to meterline_app;"
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("routing", "0005_choice_weights"),
-        ("routing", "0006_ejections"),
-        ("routing", "0007_statistics"),
-    ]
+    dependencies = [("routing", "0007_statistics")]
 
     operations = [
         migrations.CreateModel(

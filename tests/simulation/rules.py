@@ -40,13 +40,13 @@ class Ours:
             return None
         there = [index for index, provider in enumerate(self._providers) if provider.there(now)]
         standings = self.health.standings([self.offers[index] for index in there], 0, now)
-        by_state: dict[State, list[int]] = {state: [] for state in State}
-        for number, standing in enumerate(standings):
-            if there[number] not in tried:
-                by_state[standing.state].append(number)
-        order = by_state[State.PROBE]
-        for state in (State.USABLE, State.LAST):
-            found = by_state[state]
+        order: list[int] = []
+        for states in ((State.PROBE, State.USABLE), (State.LAST,)):
+            found = [
+                number
+                for number, standing in enumerate(standings)
+                if standing.state in states and there[number] not in tried
+            ]
             order += [found[place] for place in fastest_first([standings[n] for n in found], self._random)]
         if not order:
             return None

@@ -217,6 +217,7 @@ def upstream_body(
     cap_field: str,
     ask_usage: bool,
     fit: Fit = WHOLE,
+    prefill: str = "",
 ) -> bytes:
     """The body for an upstream: the client's with every field it had, and these changes.
 
@@ -224,7 +225,7 @@ def upstream_body(
     the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
     stream is asked for usage, whatever the client said, unless `ask_usage` is false: then the upstream does not take
     `stream_options` at all. `fit` says what the offer does not take. Null fields, which mean absent, and an empty list
-    of tools do not go.
+    of tools do not go. `prefill` is the beginning of an answer that is to be gone on with.
     """
     source = request.body
     if request.changes or fit.changes:
@@ -253,6 +254,8 @@ def upstream_body(
         body["messages"] = without_cache_control(body["messages"])
         if "tools" in body:
             body["tools"] = tools_without_cache_control(body["tools"])
+    if prefill:
+        body["messages"] = [*body["messages"], {"role": "assistant", "content": prefill}]
     if request.stream and ask_usage:
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     else:
