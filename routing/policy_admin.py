@@ -14,6 +14,7 @@ from unfold.decorators import display
 
 from accounts.console import Page
 from routing.models import ChoiceWeight, Level, Policy
+from routing.replay_admin import Replays
 
 SUBJECTS = (Level.KEY, Level.PROJECT, Level.MODEL)
 
@@ -55,7 +56,7 @@ class ChoiceWeightPage(Page):
         return ("word", "term") if obj else ()
 
 
-class PolicyPage(Page):
+class PolicyPage(Replays, Page):
     """What is decided for the requests of a key, a project, a model, or for all."""
 
     form = PolicyForm
