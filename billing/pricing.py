@@ -109,16 +109,69 @@ class WorstCase:
         return None if self.fixed is None or self.rate is None else self.fixed + self.rate * output_cap
 
 
-def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
-    """The worst case of a request of at most `input_tokens` that asks for `copies` answers, under rates of one size:
-    every input token at the dearest input rate, every output token at the dearest output rate.
-    """
-    charge_in = _dearest(rates, "input", PARTS_OF_INPUT)
-    charge_out = _dearest(rates, "output", PARTS_OF_OUTPUT)
-    request = rates["request"].charge if "request" in rates else ZERO
-    if charge_in is None or charge_out is None or request is None:
-        return WorstCase(None, None)
-    return WorstCase((charge_in * input_tokens).scaleb(-6) + request, (charge_out * copies).scaleb(-6))
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The dearest rates of a tariff version, in dollars: an input token, an output token, a request. None: unknown."""
+
+    input: Decimal | None
+    output: Decimal | None
+    request: Decimal | None
+
+    def worst(self, input_tokens: int, copies: int) -> WorstCase:
+        """The worst case of a request of at most `input_tokens` that asks for `copies` answers."""
+        if self.input is None or self.output is None or self.request is None:
+            return WorstCase(None, None)
+        return WorstCase(self.input * input_tokens + self.request, self.output * copies)
+
+    def worst_continued(self, input_tokens: int) -> WorstCase:
+        """The share of one of two offers that answer a request together, the second after the first broke off.
+
+        Taken for the dearest of the offers it covers them both: each reads the prompt, the second one also what the
+        first one wrote, and together they write no more than the output cap.
+        """
+        once = self.worst(input_tokens, 1)
+        if once.fixed is None or once.rate is None or self.input is None:
+            return once
+        return WorstCase(once.fixed * 2, once.rate + self.input)
+
+    def price(self, input_tokens: int, output_tokens: int) -> Decimal | None:
+        """Dollars, at most, for so many tokens, all answers together; None: unknown."""
+        if self.input is None or self.output is None or self.request is None:
+            return None
+        return self.input * input_tokens + self.request + self.output * output_tokens
+
+    def over(self, other: "Ceiling") -> "Ceiling":
+        """The dearer of each of two."""
+        return Ceiling(
+            _dearer(self.input, other.input), _dearer(self.output, other.output), _dearer(self.request, other.request)
+        )
+
+
+def ceiling(rates: Rates) -> Ceiling:
+    """The dearest rates among `rates`: every input token at the dearest input rate, output alike."""
+    charge_in, charge_out = _dearest(rates, "input", PARTS_OF_INPUT), _dearest(rates, "output", PARTS_OF_OUTPUT)
+    return Ceiling(
+        None if charge_in is None else charge_in.scaleb(-6),
+        None if charge_out is None else charge_out.scaleb(-6),
+        rates["request"].charge if "request" in rates else ZERO,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The ceilings of a tariff version by size of prompt: `base`, and from a size (exclusive) on a higher one."""
+
+    base: Ceiling
+    steps: tuple[tuple[int, Ceiling], ...] = ()
+
+    def at(self, input_tokens: int) -> Ceiling:
+        """The one over every prompt of at most `input_tokens`."""
+        found = self.base
+        for above, higher in self.steps:
+            if input_tokens <= above:
+                break
+            found = higher
+        return found
 
 
 def dearest(cases: Iterable[WorstCase]) -> WorstCase:
@@ -159,13 +212,15 @@ class Prices:
         """What `tokens` cost and are charged, at the rates of their prompt's size."""
         return price(tokens, self.at(tokens.prompt))
 
+    def ceilings(self) -> Ceilings:
+        """What no request under these prices exceeds."""
+        highest = base = ceiling(self.rates)
+        steps = [(step.above, highest := ceiling(step.rates).over(highest)) for step in self.steps]
+        return Ceilings(base, tuple(steps))
+
     def worst_case(self, input_tokens: int, copies: int) -> WorstCase:
         """The worst case of a request of at most `input_tokens`, of whatever size it turns out to be."""
-        worst = worst_case(input_tokens, copies, self.rates)
-        for step in self.steps:
-            if input_tokens > step.above:
-                worst = dearest((worst, worst_case(input_tokens, copies, step.rates)))
-        return worst
+        return self.ceilings().at(input_tokens).worst(input_tokens, copies)
 
 
 NO_PRICES = Prices({})
@@ -195,6 +250,10 @@ def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | No
                 return None
             found = max(found, charge)
     return found
+
+
+def _dearer(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else max(one, other)
 
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:

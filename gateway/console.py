@@ -40,6 +40,7 @@ NAVIGATION = (
         (
             ("Overview", "speed", "admin:index"),
             ("Generations", "receipt_long", "admin:billing_usage_changelist"),
+            ("Health", "monitor_heart", "health_board"),
             ("Open requests", "hourglass_top", "admin:billing_hold_changelist"),
             ("Processes", "memory", "admin:billing_lease_changelist"),
         ),
@@ -61,6 +62,13 @@ NAVIGATION = (
             ("Models", "deployed_code", "admin:routing_model_changelist"),
             ("Offers", "sell", "admin:routing_offer_changelist"),
             ("Providers", "dns", "admin:routing_provider_changelist"),
+        ),
+    ),
+    (
+        "Routing",
+        (
+            ("Policies", "alt_route", "admin:routing_policy_changelist"),
+            ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
         ),
     ),
     (

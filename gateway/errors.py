@@ -21,10 +21,12 @@ host or credential, nor more of a client's key than its last four characters.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from gateway.dialects import STANDARD, Dialect, ErrorRow
+from routing.faults import Fault
+
+__all__ = ["Fault"]  # where it has been looked for since before routing asked who is to blame
 
 AS_IT_IS = ErrorRow()
 
@@ -38,6 +40,7 @@ class GatewayError(Exception):
     status = 500
     type = "internal_server_error"
     code: str | None = "internal_server_error"
+    plan: Any = None  # the `routing.plan.Plan` that led nowhere, if that is why
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class GatewayError(Exception):
         self.param = param
         self.retry_after = retry_after  # whole seconds
         self.headers = headers or {}
+        self.more: dict[str, Any] = {}  # what stands beside the error in its envelope
         if code is not None:
             self.code = code
 
@@ -75,11 +79,8 @@ class GatewayError(Exception):
             "code": str(row.status or self.status) if envelope.status_as_code else row.code or self.code,
             "request_id": request_id or None,
         }
-        return {
-            "error": {
-                name: said[name] for name in envelope.fields if said[name] is not None or name not in envelope.optional
-            }
-        }
+        fields = [name for name in envelope.fields if said[name] is not None or name not in envelope.optional]
+        return {"error": {name: said[name] for name in fields}, **self.more}
 
     def _row(self, dialect: Dialect) -> ErrorRow:
         return next((dialect.errors[rule] for rule in self.rules if rule in dialect.errors), AS_IT_IS)
@@ -131,22 +132,6 @@ class HeadersTooLarge(GatewayError):
 
 class Unavailable(GatewayError):
     status, type, code = 503, "service_unavailable", "service_unavailable"
-
-
-class Fault(StrEnum):
-    """How a provider failed. The rows of `SHOWN` below and of the attempt table."""
-
-    UNREACHABLE = "unreachable"  # refused, DNS, TLS, reset before the answer began
-    TIMEOUT = "timeout"  # a deadline of ours passed: connect, first byte, between chunks, total
-    TRUNCATED = "truncated"  # the answer broke off after it had begun
-    INVALID_RESPONSE = "invalid_response"  # not HTTP, not JSON, not an answer, or past a size cap
-    AUTH = "auth"  # 401 / 403: our credential, never the tenant's
-    RATE_LIMITED = "rate_limited"  # 429
-    EXHAUSTED = "exhausted"  # 402, or a 429 that speaks of spend: the account has no credit
-    OVERLOADED = "overloaded"  # 503, 529
-    SERVER_ERROR = "server_error"  # any other 5xx, an unexpected redirect
-    REJECTED = "rejected"  # 400, 404, 413, 422: the request's own fault; only a 404 is tried elsewhere
-    FORBIDDEN_ADDRESS = "forbidden_address"  # the egress guard refused the dial
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +187,14 @@ class UpstreamFault(GatewayError):
         message: str | None = None,
         code: str | None = None,
         param: str | None = None,
+        unreadable: bool = False,
     ) -> None:
         shown = SHOWN[kind]
         super().__init__(message or shown.message, code=code or shown.code, param=param, retry_after=retry_after)
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
         self.type = shown.type
         self.status = shown.status
         if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.openapi_plans import NAMED, Plan
 from gateway.protocols.openai_chat.answer_schema import Count, TokenCounts
 from gateway.uploads import ANCHOR, LIFETIME, PURPOSES, SECONDS
 
@@ -28,6 +29,9 @@ class Error(Struct):
     """Every refusal and failure, on every path."""
 
     error: ErrorObject
+    x_gateway_plan: Annotated[
+        Plan | UnsetType, Meta(description="Of a chat completion that asked for it, and of /v1/route.")
+    ] = UNSET
 
 
 class Range(Struct):
@@ -155,6 +159,9 @@ class Attempt(Struct):
     fault: str | None
     duration: int | None
     ttft: int | None
+    model: str | None
+    provider: Annotated[str | UnsetType, Meta(description=NAMED)] = UNSET
+    endpoint: Annotated[str | UnsetType, Meta(description=NAMED)] = UNSET
 
 
 class Generation(Struct):
@@ -176,6 +183,14 @@ class Generation(Struct):
     attempts: list[Attempt]
     metadata: dict[str, Any] | None
     app: str | None
+    x_gateway_plan: Plan | None
+
+
+class RouteAnswer(Struct):
+    """Where a chat completion would go."""
+
+    object: Literal["route"]
+    x_gateway_plan: Plan
 
 
 class BalanceData(Struct):

@@ -110,11 +110,13 @@ def fit(
     strict: bool = False,
     speaks: Collection[str] = (),
     max_stops: int = MOST_STOPS,
+    thoughts: str = "",
 ) -> Fit:
     """How a request meets an offer that supports these parameters and takes `max_stops` stop sequences.
 
-    For `supported` and `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if the caller is `strict`
-    and something would have no effect or is not known.
+    `thoughts` is the format of the thoughts that its provider signs, "" if that is not known; for `supported` and
+    `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if the caller is `strict` and something would
+    have no effect or is not known.
     """
     lacking = missing(request, supported, speaks)
     if strict:
@@ -126,13 +128,14 @@ def fit(
     respelled = supported and request.reasoning is not None and not supported.isdisjoint(SPELLINGS)
     tells = "reasoning_content" in supported
     effort = dialect.default_effort if request.reasoning is None and BY_DEFAULT in supported else None
-    if not named and not enforced and not respelled and not tells and not effort:
+    only = thoughts if thoughts and request.thoughts - {"", thoughts} else None
+    if not named and not enforced and not respelled and not tells and not effort and only is None:
         return WHOLE
     withheld = {*request.ignored, *lacking}
     changes = _respelled(request, supported, withheld) if respelled else {}
     if effort:
         changes = _asked(ReasoningWish(True, effort, None), supported, request.output_cap)
-    return Fit(named, frozenset(withheld), changes, enforced, tells)
+    return Fit(named, frozenset(withheld), changes, enforced, tells, only)
 
 
 def check_modalities(request: ChatRequest, reads: Collection[str]) -> None:

@@ -1,9 +1,10 @@
 """What one gateway process keeps between requests, made when it starts and given back when it stops."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from django.conf import settings
@@ -12,9 +13,13 @@ from accounts.callers import Caller
 from billing.backbone import Backbone
 from gateway import telemetry
 from gateway.egress import Egress, parse_allow
+from gateway.ejections import Ejections
 from gateway.files import Files
+from gateway.published import Statistics
+from gateway.seats import Rotations, Seats
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
+from routing.retries import RetryBudget
 
 
 class OpenCall(Protocol):
@@ -64,27 +69,44 @@ class Process:
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
-        self.snapshots = Snapshots(settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut)
+        self.ejections = Ejections(self.backbone.connections)
+        self.health = self.ejections.health
+        self.retries = RetryBudget(time.monotonic())
+        self.snapshots = Snapshots(
+            settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut, self.ejections.hear
+        )
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.statistics = Statistics(self.backbone.connections, self.health)
+        self.seats = Seats()
+        self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
+        self._seen_off: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
         await self.backbone.start()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self.snapshots.keep()), loop.create_task(self._watch_expiry())]
+        keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
+        self._tasks = [loop.create_task(keeper) for keeper in keepers]
 
     async def _watch_expiry(self) -> None:
         while True:
             await asyncio.sleep(0.5)
             self.open_calls.cut_expired()
 
+    def see_off(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Runs what outlives its request. It bounds its own time, and ends with the process."""
+        task = asyncio.get_running_loop().create_task(errand)
+        self._seen_off.add(task)
+        task.add_done_callback(self._seen_off.discard)
+
     async def stop(self) -> None:
         """Ends everything, settlements last."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._seen_off]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.upstream.close()
 

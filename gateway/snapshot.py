@@ -19,9 +19,10 @@ import psycopg
 from accounts import callers
 from accounts.callers import Caller
 from billing.batches import Connections, GroupCommit
-from routing import catalog, policy
+from routing import catalog, ejections, policy
 from routing.catalog import Catalog
 from routing.policy import Policies
+from routing.rests import Heard
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +47,21 @@ class TooManyLookups(Exception):
 
 
 class Snapshots:
-    """Keeps the current snapshot. `changed` is called after each swap with the keys that are gone from it."""
+    """Keeps the current snapshot. `changed` is called after each swap with the keys that are gone from it, `ejected`
+    with what the other processes have learnt of offers and credentials at rest.
+    """
 
-    def __init__(self, url: str, connections: Connections, changed: Callable[[set[UUID]], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        connections: Connections,
+        changed: Callable[[set[UUID]], None],
+        ejected: Callable[[list[Heard]], None],
+    ) -> None:
         self._url = url
         self._connections = connections
         self._changed = changed
+        self._ejected = ejected
         self._lookups: GroupCommit[list[bytes], Caller | None] = GroupCommit(self._find)
         self._looking = 0
         self.current = Snapshot(0, {}, Catalog({}), Policies())
@@ -114,7 +124,8 @@ class Snapshots:
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
         self._from_xid, self._applied, self._distrusted = xid, set(), False
         self.last_change = last
-        policies = policy.from_rows(await _rows(connection, policy.QUERY))
+        policies = await _policies(connection)
+        self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
         self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies)
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -139,13 +150,18 @@ class Snapshots:
         self.read_at = time.monotonic()
 
     async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+        if rows := changes.get(ejections.TABLE):
+            query = ejections.QUERY + "and e.id = any(%(ids)s)"
+            self._ejected(ejections.from_rows(await _rows(connection, query, {"ids": [UUID(row) for row in rows]})))
+            if len(changes) == 1:
+                return
         keys, models, policies = self.current.keys, self.current.catalog, self.current.policies
         if any(table in changes for table in PEOPLE):
             keys = await self._changed_keys(connection, changes)
         if any(table in changes for table in catalog.TABLES):
             models = await self._changed_models(connection, changes)
-        if policy.TABLE in changes:
-            policies = policy.from_rows(await _rows(connection, policy.QUERY))
+        if any(table in changes for table in policy.TABLES):
+            policies = await _policies(connection)
         self._swap(keys, models, policies)
         # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
         if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
@@ -200,6 +216,11 @@ class Snapshots:
         self.read_at = time.monotonic()
         if keys is not before.keys:
             self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
+
+
+async def _policies(connection: psycopg.AsyncConnection[Any]) -> Policies:
+    weights = await _rows(connection, policy.WEIGHTS_QUERY)
+    return policy.from_rows(await _rows(connection, policy.QUERY), weights)
 
 
 async def _rows(

@@ -23,7 +23,10 @@ def desk(tmp_path: Path) -> Desk:
 
 MARK = "organizations: {NAME: {name: Marked}}\n"  # What must not be there after a refusal.
 SHAPES = {
-    "an unknown section": ("keys: {}", "keys: unknown key; allowed are organizations, providers, tariffs, models"),
+    "an unknown section": (
+        "keys: {}",
+        "keys: unknown key; allowed are organizations, providers, tariffs, models, policy, choice_weights",
+    ),
     "an unknown key": ("models: {a/b: {contxt_length: 1}}", "models.a/b.contxt_length: unknown key (did you mean"),
     "a key twice": ("models:\n  a/b: {name: A}\n  a/b: {name: B}", "line 4: models.a/b: stands here a second time"),
     "an offer twice": (

@@ -9,7 +9,7 @@ from django.utils.html import escape
 
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Hold, Lease, LedgerEntry, TariffVersion, Usage
-from routing.models import Credential, Model, Offer, Provider
+from routing.models import Credential, Model, Offer, Policy, Provider
 from tests.cast import make_tenant
 from tests.console import PAGES, addresses, console, make_attempt, make_entry, make_rows, url
 
@@ -36,6 +36,7 @@ def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
         Credential.objects.filter(provider__slug=slug).update(name=payload[:64])
         Model.objects.filter(slug=f"lab/{slug}").update(name=payload, aliases=[payload])
         Offer.objects.filter(provider__slug=slug).update(upstream_model=payload)
+        Policy.objects.filter(model__slug=f"lab/{slug}").update(fallback=payload, providers=[payload[:64]])
         TariffVersion.objects.filter(tariff__slug=slug).update(note=payload)
         Lease.objects.filter(host=slug).update(host=payload)
         Hold.objects.filter(pk=made[Hold].pk).update(model=payload)

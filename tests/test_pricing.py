@@ -18,7 +18,6 @@ from billing.pricing import (
     dearest,
     lines,
     price,
-    worst_case,
 )
 from billing.tokens import LARGEST, Tokens, estimate
 
@@ -146,7 +145,7 @@ def test_the_worst_case_covers_whatever_is_used_within_it(
     counted: Tokens, version: dict[str, Rate], copies: int, spare: int
 ) -> None:
     cap = -(-counted.completion // copies)  # tokens an answer
-    worst = worst_case(counted.prompt + spare, copies, version).at(cap)
+    worst = Prices(version).worst_case(counted.prompt + spare, copies).at(cap)
     charge = price(Tokens(**{**fields(counted), "web_searches": 0}), version).charge
     assert worst is not None
     assert charge is not None
@@ -239,11 +238,11 @@ def test_the_dearest_of_several_covers_each(cases: list[WorstCase], cap: int) ->
 
 def test_a_worst_case_without_a_price_is_unknown() -> None:
     known, unknown = Rate(Decimal(1), Decimal(1)), Rate(Decimal(1), None)
-    assert worst_case(1, 1, {}).at(1) is None
-    assert worst_case(1, 1, {"input": known}).at(1) is None
-    assert worst_case(1, 1, {"input": known, "output": unknown}).at(1) is None
-    assert worst_case(1, 1, {"input": known, "output": known, "reasoning": unknown}).at(1) is None
-    assert worst_case(1, 1, {"input": known, "output": known, "request": unknown}).at(1) is None
+    assert Prices({}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known, "output": unknown}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known, "output": known, "reasoning": unknown}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known, "output": known, "request": unknown}).worst_case(1, 1).at(1) is None
     assert dearest([WorstCase(Decimal(1), Decimal(1)), WorstCase(None, None)]).at(1) is None
 
 

@@ -22,11 +22,13 @@ Pair = tuple[Decimal | None, Decimal | None]  # cost and charge, None: unknown
 Rates = dict[tuple[str, int], Pair]  # by item, and the size of prompt above which they hold
 
 
-def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime) -> None:
-    """Brings the catalog to what the file says. `now` is the database's."""
+def apply_catalog(
+    sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime
+) -> list[Wanted[Model]]:
+    """Brings the catalog to what the file says, and gives its models. `now` is the database's."""
     _apply_tariffs(sections["tariffs"], difference, now)
     _apply_providers(sections["providers"], difference)
-    _apply_models(sections["models"], difference)
+    return _apply_models(sections["models"], difference)
 
 
 def _apply_tariffs(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
@@ -198,7 +200,7 @@ def _opened(credential: Credential) -> str | None:
         return None
 
 
-def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
+def _apply_models(entries: Sequence[Entry], difference: Difference) -> list[Wanted[Model]]:
     models = by_slug(Model, MODEL, entries)
     write(models, difference)
     providers = {row.slug: row for row in Provider.objects.all()}
@@ -211,6 +213,7 @@ def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
         [_offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]],
         difference,
     )
+    return models
 
 
 def _offer(

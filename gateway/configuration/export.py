@@ -23,13 +23,14 @@ from gateway.configuration.schema import (
     MODEL,
     OFFER,
     ORGANIZATION,
+    POLICY,
     PROJECT,
     PROVIDER,
     TARIFF,
     VERSION,
     Noun,
 )
-from routing.models import Credential, Model, Offer, Provider
+from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 
 Tree = dict[str, Any]
 
@@ -66,6 +67,8 @@ def export(organization: str | None = None) -> str:
             "providers": _providers(remarks),
             "tariffs": _tariffs(),
             "models": _models(),
+            **_policies(level="global").get(None, {}),
+            "choice_weights": _weights(),
         }
     body = yaml.dump(
         {section: entries for section, entries in tree.items() if entries} or {"organizations": {}},
@@ -101,6 +104,11 @@ def _organizations(rows: Iterable[Organization], remarks: Remarks) -> Tree:
     for key in alive.select_related("owner").order_by("name"):
         keys.setdefault(key.project_id, []).append(key)
     bounds = _bounds(organizations)
+    for subject, policy in {
+        **_policies(project__organization__in=organizations),
+        **_policies(key__project__organization__in=organizations),
+    }.items():
+        bounds.setdefault(subject, {}).update(policy)
     return {
         organization.slug: {
             **_columns(organization, ORGANIZATION),
@@ -139,6 +147,26 @@ def _bounds(organizations: list[Organization]) -> dict[Any, Tree]:
         found.setdefault(limit.subject, {}).setdefault("limits", {})[limit.measure] = limit.value
     for budget in Budget.objects.filter(organization__in=organizations).order_by("period"):
         found.setdefault(budget.subject, {}).setdefault("budgets", {})[budget.period] = _columns(budget, BUDGET)
+    return found
+
+
+def _policies(**which: Any) -> dict[Any, Tree]:
+    """Policies, by the id of whose requests they are for."""
+    return {
+        policy.key_id or policy.project_id or policy.model_id: {
+            "policy": {
+                **_columns(policy, POLICY),
+                "fallback": {"true": True, "false": False}.get(policy.fallback, policy.fallback),
+            }
+        }
+        for policy in Policy.objects.filter(**which)
+    }
+
+
+def _weights() -> Tree:
+    found: Tree = {}
+    for row in ChoiceWeight.objects.order_by("word", "term"):
+        found.setdefault(row.word, {})[row.term] = _plain(row.weight)
     return found
 
 
@@ -204,9 +232,11 @@ def _models() -> Tree:
         "priority", "provider__slug", "upstream_model"
     ):
         offers.setdefault(offer.model_id, []).append(offer)
+    policies = _policies(level="model")
     return {
         model.slug: {
             **_columns(model, MODEL),
+            **policies.get(model.pk, {}),
             "offers": [
                 {
                     "provider": offer.provider.slug,

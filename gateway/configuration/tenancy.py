@@ -32,8 +32,8 @@ class Bound:
         return (self.key or self.project or self.organization).pk
 
 
-def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
-    """Brings the tenants to what the file says. `now` is the database's."""
+def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetime) -> list[Bound]:
+    """Brings the tenants to what the file says, and gives them. `now` is the database's."""
     organizations = by_slug(Organization, ORGANIZATION, entries)
     write(organizations, difference)
     projects = _apply_projects(organizations, difference)
@@ -45,6 +45,7 @@ def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetim
     ]
     _apply_budgets(bounds, difference)
     _apply_limits(bounds, difference)
+    return bounds
 
 
 def _name(item: Wanted[Any]) -> str:

@@ -1,7 +1,8 @@
 """Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
 
+from routing.models.health import ClosedBy, Ejection
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
-from routing.models.policy import Factor, Level, Policy, Strategy
+from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
     AuthStyle,
     CapField,
@@ -11,21 +12,33 @@ from routing.models.provider import (
     credential_place,
     validate_base_url,
 )
+from routing.models.replay import Replay
+from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, Window
 
 __all__ = [
+    "ALL_SIZES",
     "AuthStyle",
     "CapField",
+    "ChoiceWeight",
+    "ClosedBy",
     "Credential",
+    "Ejection",
     "Factor",
     "Forced",
     "Level",
     "Modality",
     "Model",
     "Offer",
+    "OfferRollup",
+    "OfferStatistics",
     "Policy",
     "Protocol",
     "Provider",
+    "Replay",
     "Strategy",
+    "Term",
+    "Window",
+    "Word",
     "credential_place",
     "model_slug_validator",
     "text_only",

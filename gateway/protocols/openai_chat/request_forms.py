@@ -5,6 +5,7 @@
 - Anthropic's blocks become what they are here: `tool_use` a tool call, `tool_result` a tool's message, `thinking` an
   entry of `reasoning_details`
 - cache breakpoints go, where the upstream does not know them
+- thoughts that another kind of provider signed or encrypted go
 - what an assistant thought is put into `reasoning_content` too, where the upstream demands it
 - a conversation that is to end in a JSON object says so: OpenAI and others refuse `json_object` where no message has
   the word, and a model that is not told may write white space without end
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway import strict_json
+from gateway.protocols.openai_chat.request_messages import is_bound
 from gateway.protocols.openai_chat.request_parts import media_type_of
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
@@ -74,6 +76,24 @@ def with_json_wish(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any
     said = first["content"]
     wished = f"{said}\n\n{JSON_WISH}" if type(said) is str else [*said, {"type": "text", "text": JSON_WISH}]
     return [{**first, "content": wished}, *messages[1:]]
+
+
+def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> list[dict[str, Any]]:
+    """The messages without the entries that are bound to another format than `format`.
+
+    A provider refuses a signature that is not its own. What names no format, or is bound to none, stays.
+    """
+    made = []
+    for message in messages:
+        details = message.get("reasoning_details")
+        if details:
+            kept = [entry for entry in details if not is_bound(entry) or entry.get("format") in (None, "", format)]
+            if len(kept) < len(details):
+                message = {name: value for name, value in message.items() if name != "reasoning_details"}
+                if kept:
+                    message["reasoning_details"] = kept
+        made.append(message)
+    return made
 
 
 def tools_without_cache_control(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,161 @@
+"""The rules that are compared: ours, the mean of the last ten, and two choices by peak-EWMA."""
+
+import math
+import random
+from collections import deque
+from collections.abc import Sequence
+
+from routing.faults import Fault
+from routing.health import Health, State
+from routing.latency import fastest_first
+from routing.retries import RetryBudget
+from routing.trials import Trial
+from tests.offers import make_offer, make_provider
+from tests.simulation.world import Provider
+
+MOST_ATTEMPTS = 3
+FAILED_SECONDS = 30.0  # what a failure counts for in the plain rules, which know no breaker
+
+
+class Ours:
+    """What a gateway process does under `least_latency`."""
+
+    def __init__(self, providers: Sequence[Provider], seed: int, *, failure_threshold: int = 5) -> None:
+        self.health = Health()
+        self.retries = RetryBudget(0.0)
+        self.offers = [
+            make_offer(make_provider(slug=provider.name, failure_threshold=failure_threshold, cooldown=15.0))
+            for provider in providers
+        ]
+        self._providers = providers
+        self._random = random.Random(seed)
+
+    def request(self, now: float) -> None:
+        """Counts it."""
+        self.retries.request(now)
+
+    def dial(self, now: float, tried: Sequence[int]) -> "OurDial | None":
+        """The first of the order that has not been tried."""
+        if len(tried) == MOST_ATTEMPTS or (tried and not self.retries.may_retry(now)):
+            return None
+        there = [index for index, provider in enumerate(self._providers) if provider.there(now)]
+        standings = self.health.standings([self.offers[index] for index in there], 0, now)
+        order: list[int] = []
+        for states in ((State.PROBE, State.USABLE), (State.LAST,)):
+            found = [
+                number
+                for number, standing in enumerate(standings)
+                if standing.state in states and there[number] not in tried
+            ]
+            order += [found[place] for place in fastest_first([standings[n] for n in found], self._random)]
+        if not order:
+            return None
+        standing, index = standings[order[0]], there[order[0]]
+        trial = self.health.begin(self.offers[index], standing.credential, now, probe=standing.state is State.PROBE)
+        return OurDial(index, trial)
+
+
+class OurDial:
+    """A trial."""
+
+    def __init__(self, index: int, trial: Trial) -> None:
+        self.index = index
+        self._trial = trial
+        self.first_token = trial.first_byte
+        self.succeeded = trial.succeeded
+
+    def failed(self, fault: Fault, now: float, retry_after: float | None) -> None:
+        """Tells it."""
+        self._trial.failed(fault, now, retry_after)
+
+
+class Plain:
+    """A rule that looks at whole answers alone; a failure counts as a slow one, and the next best is tried."""
+
+    def __init__(self, providers: Sequence[Provider], seed: int) -> None:
+        self.random = random.Random(seed)
+        self.in_flight = [0] * len(providers)
+        self._providers = providers
+
+    def request(self, now: float) -> None:
+        """Counts nothing."""
+
+    def dial(self, now: float, tried: Sequence[int]) -> "PlainDial | None":
+        """The rule's choice among those not tried yet."""
+        left = [index for index, provider in enumerate(self._providers) if provider.there(now) and index not in tried]
+        if not left or len(tried) == MOST_ATTEMPTS:
+            return None
+        index = self.choose(left, now)
+        self.in_flight[index] += 1
+        return PlainDial(self, index, now)
+
+    def choose(self, left: Sequence[int], now: float) -> int:
+        """Which of `left`."""
+        raise NotImplementedError
+
+    def observe(self, index: int, seconds: float, now: float) -> None:
+        """An answer took so long."""
+        raise NotImplementedError
+
+
+class PlainDial:
+    """A dial of a plain rule."""
+
+    def __init__(self, rule: Plain, index: int, started: float) -> None:
+        self.index = index
+        self._rule = rule
+        self._started = started
+
+    def first_token(self, now: float) -> None:
+        """Is not looked at."""
+
+    def succeeded(self, now: float, tokens: int) -> None:
+        """Its time counts."""
+        self._end(now - self._started, now)
+
+    def failed(self, fault: Fault, now: float, retry_after: float | None) -> None:
+        """Counts as a slow answer."""
+        self._end(FAILED_SECONDS, now)
+
+    def _end(self, seconds: float, now: float) -> None:
+        self._rule.in_flight[self.index] -= 1
+        self._rule.observe(self.index, seconds, now)
+
+
+class MeanOfTen(Plain):
+    """The least mean of the last ten answers; one without any is tried first."""
+
+    def __init__(self, providers: Sequence[Provider], seed: int) -> None:
+        super().__init__(providers, seed)
+        self._last: list[deque[float]] = [deque(maxlen=10) for _ in providers]
+
+    def choose(self, left: Sequence[int], now: float) -> int:
+        """The least mean."""
+        return min(left, key=lambda index: sum(self._last[index]) / max(len(self._last[index]), 1))
+
+    def observe(self, index: int, seconds: float, now: float) -> None:
+        """One of ten."""
+        self._last[index].append(seconds)
+
+
+class PeakEwma(Plain):
+    """Two at random, and of them the one with the least product of its average and its load. The average jumps up to
+    a greater value at once and comes down in ten seconds.
+    """
+
+    def __init__(self, providers: Sequence[Provider], seed: int) -> None:
+        super().__init__(providers, seed)
+        self._average = [0.0] * len(providers)
+        self._at = [0.0] * len(providers)
+
+    def choose(self, left: Sequence[int], now: float) -> int:
+        """The cheaper of two."""
+        two = self.random.sample(left, min(2, len(left)))
+        return min(two, key=lambda index: self._average[index] * (self.in_flight[index] + 1))
+
+    def observe(self, index: int, seconds: float, now: float) -> None:
+        """Moves the average."""
+        weight = math.exp(-(now - self._at[index]) / 10.0)
+        average = self._average[index]
+        self._average[index] = seconds if seconds > average else average * weight + seconds * (1 - weight)
+        self._at[index] = now
