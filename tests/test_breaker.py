@@ -313,7 +313,11 @@ def test_the_window_counts_as_a_plain_list_does(events: list[tuple[str, float]],
     for kind, passed in events:
         now += passed
         past.append((now, kind))
-        tripped = outcomes.bad(now, threshold) if kind == "bad" else bool(outcomes.good(now))
+        tripped = False
+        if kind == "bad":
+            tripped = outcomes.bad(now, threshold)
+        else:
+            outcomes.good(now)
         # Slices of five seconds: what is certainly inside the window is counted, and nothing older than it.
         inside = [of for at, of in past if at // 5 > now // 5 - 6]
         assert outcomes.seen(now) == (inside.count("good"), inside.count("bad"))
