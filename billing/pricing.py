@@ -104,16 +104,52 @@ class WorstCase:
         return None if self.fixed is None or self.rate is None else self.fixed + self.rate * output_cap
 
 
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The dearest rates of a tariff version, in dollars: an input token, an output token, a request. None: unknown."""
+
+    input: Decimal | None
+    output: Decimal | None
+    request: Decimal | None
+
+    def worst(self, input_tokens: int, copies: int) -> WorstCase:
+        """The worst case of a request of at most `input_tokens` that asks for `copies` answers."""
+        if self.input is None or self.output is None or self.request is None:
+            return WorstCase(None, None)
+        return WorstCase(self.input * input_tokens + self.request, self.output * copies)
+
+    def price(self, input_tokens: int, output_tokens: int) -> Decimal | None:
+        """Dollars, at most, for so many tokens, all answers together; None: unknown."""
+        if self.input is None or self.output is None or self.request is None:
+            return None
+        return self.input * input_tokens + self.request + self.output * output_tokens
+
+
+def ceiling(rates: Rates) -> Ceiling:
+    """The dearest rates among `rates`: every input token at the dearest input rate, output alike."""
+    charge_in, charge_out = _dearest(rates, "input", PARTS_OF_INPUT), _dearest(rates, "output", PARTS_OF_OUTPUT)
+    return Ceiling(
+        None if charge_in is None else charge_in.scaleb(-6),
+        None if charge_out is None else charge_out.scaleb(-6),
+        rates["request"].charge if "request" in rates else ZERO,
+    )
+
+
 def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
-    """The worst case of a request of at most `input_tokens` that asks for `copies` answers: every input token at the
-    dearest input rate, every output token at the dearest output rate.
+    """The worst case of a request under `rates`, see `Ceiling`."""
+    return ceiling(rates).worst(input_tokens, copies)
+
+
+def worst_case_continued(input_tokens: int, rates: Rates) -> WorstCase:
+    """The share of one of two offers that answer a request together, the second one after the first broke off.
+
+    Taken for the dearest of the offers it covers them both: each reads the prompt, the second one also what the first
+    one wrote, and together they write no more than the output cap.
     """
-    charge_in = _dearest(rates, "input", PARTS_OF_INPUT)
-    charge_out = _dearest(rates, "output", PARTS_OF_OUTPUT)
-    request = rates["request"].charge if "request" in rates else ZERO
-    if charge_in is None or charge_out is None or request is None:
+    once, charge_in = worst_case(input_tokens, 1, rates), _dearest(rates, "input", PARTS_OF_INPUT)
+    if once.fixed is None or once.rate is None or charge_in is None:
         return WorstCase(None, None)
-    return WorstCase((charge_in * input_tokens).scaleb(-6) + request, (charge_out * copies).scaleb(-6))
+    return WorstCase(once.fixed * 2, once.rate + charge_in.scaleb(-6))
 
 
 def dearest(cases: Iterable[WorstCase]) -> WorstCase:

@@ -5,7 +5,7 @@ The counts are inclusive buckets, as OpenAI reports them. Inside `prompt`: `cach
 normalise into this shape (one vendor's input count excludes its cache counts, another's candidates exclude thoughts).
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 LARGEST = 10**9  # A count above this is a lie or an overflow, never a bill.
 
@@ -29,6 +29,10 @@ class Tokens:
     def total(self) -> int:
         """Prompt and completion together."""
         return self.prompt + self.completion
+
+    def __add__(self, other: "Tokens") -> "Tokens":
+        """Both, bucket by bucket."""
+        return Tokens(*map(int.__add__, astuple(self), astuple(other)))
 
 
 def estimate(text_bytes: int) -> int:

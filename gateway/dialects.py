@@ -55,6 +55,7 @@ class Dialect:
     - `ignores_penalties`: the two penalties are accepted and not sent on
     - `efforts`: a reasoning effort that is sent on as another; those not named here go as they came
     - `only_one_choice`: 400 for `n` above 1
+    - `auto_models`: the names of the model that stands for the gateway's choice; no model of the catalog has them
     - `messages`: the wording of a refusal by its rule; what stands in braces is filled in
 
     What is answered:
@@ -83,6 +84,7 @@ class Dialect:
     ignores_penalties: bool = False
     efforts: Mapping[str, str] = field(default_factory=dict)
     only_one_choice: bool = False
+    auto_models: frozenset[str] = frozenset({"auto", "meterline/auto", "zenmux/auto"})
     messages: Mapping[str, str] = field(default_factory=lambda: MESSAGES)
     always_streams: bool = False
     always_reports_usage: bool = False

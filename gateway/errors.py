@@ -183,12 +183,14 @@ class UpstreamFault(GatewayError):
         message: str | None = None,
         code: str | None = None,
         param: str | None = None,
+        unreadable: bool = False,
     ) -> None:
         shown = SHOWN[kind]
         super().__init__(message or shown.message, code=code or shown.code, param=param, retry_after=retry_after)
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
         self.type = shown.type
         self.status = shown.status
         if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):

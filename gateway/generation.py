@@ -6,117 +6,89 @@ settler, so no cancellation comes between.
 """
 
 import asyncio
-import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self
-from uuid import UUID
 
 from accounts.callers import Caller
 from billing import pricing
 from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
 from billing.ids import new_id
-from billing.models import Basis, Status
+from billing.models import Status
 from billing.settlement import Settlement, Try
 from billing.spool import SpoolFull
-from billing.tokens import Tokens, estimate
-from gateway import telemetry
-from gateway.deadline import Deadline
-from gateway.dialects import Dialect, named
-from gateway.errors import (
-    Fault,
-    GatewayError,
-    InsufficientCredit,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-    UpstreamFault,
-)
+from billing.tokens import estimate
+from gateway import continuation, telemetry
+from gateway.attempt import Attempt
+from gateway.bill import UNREADABLE, Bill, bill
+from gateway.deadline import NEVER, Deadline
+from gateway.errors import Fault, GatewayError, Unauthenticated, UpstreamFault
+from gateway.itinerary import Itinerary, Stop
+from gateway.planning import Call
 from gateway.process import Process
-from gateway.protocols.openai_chat import WHOLE, AnswerReader, ChatRequest, Fit
-from routing.catalog import Model
+from gateway.refusals import REVOKED, refusal, unavailable
+from routing.latency import size_class
 from routing.plan import Candidate
 
-logger = logging.getLogger(__name__)
-
-REVOKED = "This API key has been revoked, or may not be used any more."
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What is asked, by whom, and where it may go: `offers` are the plan's taken candidates, at least one."""
-
-    id: UUID
-    caller: Caller
-    asked: ChatRequest
-    model: Model
-    offers: list[Candidate]
-    input_tokens: int  # upper bound
-    fit: Fit = WHOLE  # how the model takes the parameters
-    request_id: str = ""
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Parameters the answer does without."""
-        return self.fit.named
-
-    @property
-    def dialect(self) -> Dialect:
-        """The caller's."""
-        return named(self.caller.dialect)
+# Of a 429 or a 503 a client wants to know when to come back.
+_COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 
 
 class Generation:
-    """The account of one `Call`. One task owns it."""
+    """The account of one `Call`. One task owns it.
+
+    - `begun`: the client has been sent a byte
+    - `attempts`: the dials, in order; the last one is running, or is the one that answered
+    - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
+    - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
+    """
 
     def __init__(self, process: Process, call: Call) -> None:
         self.call = call
-        self.begun = False  # the client has been sent a byte
-        self.relayed = False  # the client has been sent something meaningful
-        self.reader: AnswerReader | None = None
-        self.deadline: Deadline  # of the task that holds
+        self.begun = False
+        self.attempts: list[Attempt] = []
+        self.deadline: Deadline
+        self.created = int(time.time())
         self._process = process
         self._held: Held | None = None
-        self._candidate = call.offers[0]
-        self._tries: list[Try] = []
         self._started = time.monotonic()
-        self._try_started = self._started
+        prompt = estimate(call.asked.text_bytes)
+        self._size_class = size_class(prompt)
+        self._itinerary = Itinerary(call.plan, process.ejections, self._size_class)
+        self.continues = continuation.may_continue(call)
+        self.said = ""
         self._ttft_ms: int | None = None
         self._durable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cut = False
-        self._charge: Decimal | None = None  # once settled
+        self._bill: Bill | None = None  # once settled
 
     @property
     def caller(self) -> Caller:
         """Who calls; the registry of open calls reads it."""
         return self.call.caller
 
+    @property
+    def attempt(self) -> Attempt:
+        """The running one, or the last."""
+        return self.attempts[-1]
+
+    @property
+    def relayed(self) -> bool:
+        """Whether the client has been sent something meaningful."""
+        return any(attempt.relayed for attempt in self.attempts)
+
     async def __aenter__(self) -> Self:
         """Holds. Raises what the client is told when there is no room; nothing has happened then."""
         if self._process.backbone.spool.full:
-            raise self._unavailable(30)
-        call, first = self.call, self.call.offers[0]
-        worst = pricing.dearest(candidate.worst for candidate in call.offers)
-        attempt = new_id()
-        item = HoldItem(
-            id=call.id,
-            attempt=attempt,
-            key=call.caller.key,
-            model=call.model.slug,
-            fixed=worst.fixed,
-            rate=worst.rate,
-            cap=max(candidate.output_cap for candidate in call.offers),
-            min_cap=min(call.caller.min_output_cap, max(candidate.output_cap for candidate in call.offers)),
-            tokens=call.input_tokens,
-            copies=call.asked.n,
-            facts=self._facts(first),
-        )
+            raise unavailable(30)
+        now = time.monotonic()
+        self._process.retries.request(now)
+        attempt = self._attempt(await self._itinerary.first(now))
+        item = self._hold_item(attempt)
         self._task = asyncio.current_task()
         assert self._task is not None
         self.deadline = Deadline(self._task)
@@ -127,28 +99,47 @@ class Generation:
         except BaseException:
             self._process.open_calls.remove(self)
             self.deadline.close()
+            attempt.given_up()
             raise
-        self._tries.append(self._try(attempt, 1, first, self._held.admitted_at))
+        attempt.row.started_at = self._held.admitted_at
+        self.attempts.append(attempt)
         return self
+
+    def _hold_item(self, attempt: Attempt) -> HoldItem:
+        call, offers = self.call, self.call.offers
+        tokens = call.input_tokens
+        if self.continues:
+            worst = pricing.dearest(continuation.worst_case(candidate, tokens) for candidate in offers)
+            # The prompt is read twice, and what was said is read once.
+            tokens = 2 * tokens + max(candidate.output_cap for candidate in offers)
+        else:
+            worst = pricing.dearest(candidate.worst for candidate in offers)
+        cap = max(candidate.output_cap for candidate in offers)
+        return HoldItem(
+            id=call.id,
+            attempt=attempt.row.id,
+            key=call.caller.key,
+            model=attempt.row.model,
+            fixed=worst.fixed,
+            rate=worst.rate,
+            cap=cap,
+            min_cap=min(call.caller.min_output_cap, cap),
+            tokens=tokens,
+            copies=call.asked.n,
+            facts=self._facts(attempt.candidate),
+        )
 
     async def _hold(self, item: HoldItem) -> Held:
         try:
             return await self._process.backbone.admission.hold(item)
         except Refused as refused:
-            raise self._refusal(refused) from refused
+            raise refusal(refused, self.caller, self.call.model.slug) from refused
         except DatabaseAway as error:
-            raise self._unavailable(1) from error
+            raise unavailable(1) from error
         except asyncio.CancelledError:
             if error_of_cut := self.was_cut():
                 raise error_of_cut from None
             raise
-
-    def _unavailable(self, retry_after: int) -> Unavailable:
-        return Unavailable(
-            "Paid requests are not taken just now. Try again shortly.",
-            code="billing_unavailable",
-            retry_after=retry_after,
-        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -163,6 +154,8 @@ class Generation:
         """The key may not be used any more: stops the call, wherever it waits."""
         if self._task is not None and not self._cut:
             self._cut = True
+            if self.attempts:
+                self.attempt.given_up()  # nobody may go on in its name
             self._task.cancel()
 
     def was_cut(self) -> GatewayError | None:
@@ -178,61 +171,125 @@ class Generation:
         """The cap to send with this dial; None when neither client, project nor budget asks for one."""
         assert self._held is not None
         cap = min(self._held.output_cap, candidate.output_cap)
+        if self.said:
+            return max(1, cap - estimate(len(self.said.encode())))
         asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
         return cap if asked or cap < candidate.offer.max_output else None
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the time that the policy allows the whole request."""
+        total = self.call.plan.policy.total_timeout
+        return NEVER if total is None else max(0.0, total - (time.monotonic() - self._started))
 
     async def may_go_on(self, fault: UpstreamFault) -> bool:
         """Notes how the running attempt failed, and writes the next one if there may be one, before its dial.
 
-        There is none after output, after a fault of the request's own, after the last offer, or for a revoked key.
+        There is none after output (but for a text that is continued), after a fault of the request's own, past the
+        policy's attempts or time, past the process's budget for retries, or for a revoked key. Then `fault` is what
+        the client is told: the last one.
         """
-        self._failed(fault)
-        if self.relayed or not fault.retryable or len(self._tries) == len(self.call.offers):
-            return False
-        attempt, number, candidate = new_id(), len(self._tries) + 1, self.call.offers[len(self._tries)]
-        item = AttemptItem(
-            attempt, self.call.id, number, candidate.offer.provider.slug, candidate.offer.upstream_model,
-            self.call.model.slug, self.caller.key,
-        )  # fmt: skip
-        try:
-            if not await self._process.backbone.admission.attempt_again(item):
-                return False
-        except (DatabaseAway, TimeoutError):
-            return False
-        self._candidate = candidate
-        self._try_started = time.monotonic()
-        self.reader = None
-        self._tries.append(self._try(attempt, number, candidate, datetime.now(UTC)))
-        return True
+        self.attempt.failed(fault, self.call.id.hex)
+        now = time.monotonic()
+        stop = await self._following(fault, now)
+        if stop is not None and await self._write(stop):
+            return True
+        if fault.kind in _COME_BACK:
+            self._say_when(fault, now)
+        return False
 
-    def _failed(self, fault: UpstreamFault) -> None:
-        attempt = self._tries[-1]
-        attempt.status, attempt.fault = "failed", fault.kind.value
-        attempt.upstream_status = fault.upstream_status
-        attempt.duration_ms = _ms(self._try_started)
-        telemetry.faults.labels(attempt.provider, attempt.fault).inc()
-        if fault.kind is not Fault.REJECTED:  # that one's words are the client's, and may quote what it asked
-            logger.warning("%s: %s failed: %s, %r", self.call.id.hex, attempt.provider, attempt.fault, fault.detail)
+    async def _following(self, fault: UpstreamFault, now: float) -> Stop | None:
+        if len(self.attempts) >= (self.call.plan.policy.max_attempts or 1) or not self.seconds_left:
+            return None
+        if self.relayed:
+            stop = await self._to_continue(now)
+        else:
+            stop = await self._itinerary.after(self.attempt.candidate, fault, now)
+        if stop is not None and not self._process.retries.may_retry(now):
+            self._process.health.rests.release(stop.claimed, now)
+            return None
+        return stop
+
+    async def _to_continue(self, now: float) -> Stop | None:
+        """Where the rest of the text may come from; None when this is not plain text, or has been continued."""
+        reader = self.attempt.reader
+        said = reader.said if reader is not None and self.continues and not self.said else ""
+        if not said or not said.strip():
+            return None
+        stop = await self._itinerary.to_continue(self.attempt.candidate, now)
+        if stop is not None:
+            self.said = said
+        return stop
+
+    async def _write(self, stop: Stop) -> bool:
+        attempt = self._attempt(stop)
+        row = attempt.row
+        item = AttemptItem(
+            row.id, row.generation, row.number, row.provider, row.upstream_model, row.model, self.caller.key
+        )
+        alive = False
+        try:
+            with suppress(DatabaseAway, TimeoutError):
+                alive = await self._process.backbone.admission.attempt_again(item)
+        finally:
+            if not alive:
+                attempt.given_up()
+        if alive:
+            self.attempts.append(attempt)
+        return alive
+
+    def _attempt(self, stop: Stop) -> Attempt:
+        candidate, offer = stop.candidate, stop.candidate.offer
+        attempt = Attempt(
+            self._process.health, candidate, stop.credential, stop.claimed, self._size_class, self.call.asked.stream
+        )
+        attempt.row = Try(
+            new_id(),
+            self.call.id,
+            len(self.attempts) + 1,
+            offer.provider.slug,
+            offer.upstream_model,
+            datetime.now(UTC),
+            model=candidate.model.slug,
+            credential=None if stop.credential is None else stop.credential.id,
+        )
+        self.call.dialled = candidate
+        return attempt
+
+    def _say_when(self, fault: UpstreamFault, now: float) -> None:
+        """Retry-After: when the first of those that could have answered may be asked again."""
+        cooldown = max(1, min(60, round(self.attempt.candidate.offer.provider.cooldown)))
+        soonest = None if fault.kind is Fault.OVERLOADED else self._itinerary.retry_after(now)
+        fault.retry_after = soonest or fault.retry_after or cooldown
 
     def first_event(self) -> None:
         """Notes the first meaningful event."""
+        self.attempt.first_event()
         if self._ttft_ms is None:
             self._ttft_ms = _ms(self._started)
-            self._tries[-1].ttft_ms = _ms(self._try_started)
-            telemetry.first_token(self._tries[-1].provider).observe(self._ttft_ms / 1000)
+            telemetry.first_token(self.attempt.row.provider).observe(self._ttft_ms / 1000)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    async def complete(self) -> None:
-        """Settles a whole answer; returns when that is durable. Raises `Unavailable` when nothing takes it."""
-        assert self.reader is not None
-        tokens, _ = self._tokens()
-        self.reader.set_usage(tokens)
+    async def complete(self) -> bytes:
+        """Settles a whole answer; when that is durable, gives its last part.
+
+        Raises `Unavailable` when nothing takes the settlement.
+        """
+        attempt = self.attempt
+        attempt.completed()
+        assert attempt.reader is not None
+        durable = self._settle(Status.COMPLETED, None)
+        assert self._bill is not None
+        attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
         try:
-            await asyncio.shield(self._settle(Status.COMPLETED, None))
+            await asyncio.shield(durable)
         except SpoolFull as error:
-            raise self._unavailable(30) from error
-        self.reader.set_cost(self._charge)
+            raise unavailable(30) from error
+        attempt.reader.set_cost(self._bill.charge)
+        if self.call.conversation is not None:
+            self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
+        return attempt.reader.final()
 
     async def fail(self, error: GatewayError) -> None:
         """Settles a failed one; returns when that is durable, or cannot be: nothing final goes out after it.
@@ -243,45 +300,27 @@ class Generation:
         with suppress(SpoolFull):
             await asyncio.shield(durable)
 
-    def _tokens(self) -> tuple[Tokens, Basis]:
-        reader = self.reader
-        if reader is not None and reader.usage is not None:
-            return reader.usage, Basis.REPORTED
-        if reader is None or not (self.relayed or reader.complete):
-            return Tokens(), Basis.NOTHING
-        return Tokens(estimate(self.call.asked.text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED
-
     def _settle(self, status: Status, error: BaseException | None) -> "asyncio.Future[None]":
         """Queues the settlement, synchronously."""
         assert self._held is not None
-        call, caller, held, candidate = self.call, self.caller, self._held, self._candidate
-        if status is Status.COMPLETED or self.relayed:
-            tokens, basis = self._tokens()
-        else:
-            tokens, basis = Tokens(), Basis.NOTHING
-        priced = pricing.price(tokens, candidate.rates) if basis is not Basis.NOTHING else NOTHING
-        charge, overrun = priced.charge, Decimal(0)
-        if held.hard and charge is not None and held.money is not None and charge > held.money:
-            charge, overrun, basis = held.money, charge - held.money, Basis.CAPPED
-        attempt = self._tries[-1]
-        if attempt.status == "dialling":
-            attempt.status = status.value
-            attempt.duration_ms = _ms(self._try_started)
-        reader = self.reader
-        suspect = reader is not None and reader.usage_suspect
+        call, held, attempt = self.call, self._held, self.attempt
+        owed = self._bill = self._owed(status, error, held)
+        attempt.left(status.value)
+        reader, tokens = attempt.reader, owed.tokens
+        suspect = any(tried.reader is not None and tried.reader.usage_suspect for tried in self.attempts)
         settlement = Settlement(
-            **self._facts(candidate),
+            **self._facts(attempt.candidate),
             id=call.id,
-            key=caller.key,
-            model=call.model.slug,
+            key=self.caller.key,
+            model=attempt.row.model,
             created_at=held.admitted_at,
             settled_at=datetime.now(UTC),
             status=status.value,
-            basis=basis.value,
+            basis=owed.basis.value,
             error=_error_code(error, self._cut),
             counters=held.counters,
-            tries=self._tries,
-            attempts=len(self._tries),
+            tries=[tried.row for tried in self.attempts],
+            attempts=len(self.attempts),
             upstream_id=reader.upstream_id if reader else "",
             finish_reason=(reader.finish_reason or "") if reader else "",
             native_finish_reason=(reader.native_finish_reason or "") if reader else "",
@@ -298,34 +337,35 @@ class Generation:
             audio_output_tokens=tokens.audio_output,
             web_searches=tokens.web_searches,
             suspect=suspect,
-            charge=charge,
-            provider_cost=priced.cost,
-            overrun=overrun,
-            arithmetic=[
-                {
-                    "item": line.item,
-                    "quantity": line.quantity,
-                    "cost": _text(line.rate.cost),
-                    "charge": _text(line.rate.charge),
-                }
-                for line in priced.lines
-            ],
+            charge=owed.charge,
+            provider_cost=owed.cost,
+            overrun=owed.overrun,
+            arithmetic=owed.arithmetic,
+            plan=call.plan.record(),
         )
-        self._charge = charge
         self._durable = self._process.backbone.settler.settle(settlement)
-        self._count(status, tokens, charge, suspect)
+        self._count(status, owed, suspect)
         return self._durable
 
-    def _count(self, status: Status, tokens: Tokens, charge: Decimal | None, suspect: bool) -> None:
+    def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
+        owing = [attempt for attempt in self.attempts if attempt.relayed]
+        if status is Status.COMPLETED and not self.attempt.relayed:
+            owing.append(self.attempt)
+        if not owing and isinstance(error, UpstreamFault) and error.unreadable:
+            return UNREADABLE
+        return bill(owing, self.call.asked.text_bytes, held)
+
+    def _count(self, status: Status, owed: Bill, suspect: bool) -> None:
+        provider, reader = self.attempt.row.provider, self.attempt.reader
         telemetry.ended(status.value).inc()
-        telemetry.prompt_tokens.inc(tokens.prompt)
-        telemetry.completion_tokens.inc(tokens.completion)
+        telemetry.prompt_tokens.inc(owed.tokens.prompt)
+        telemetry.completion_tokens.inc(owed.tokens.completion)
         if suspect:
-            telemetry.suspect.labels(self._tries[-1].provider).inc()
-        if charge is None:
-            telemetry.unpriced.labels(self.call.model.slug).inc()
-        if self.reader is not None and self.reader.skipped:
-            telemetry.skipped_events.labels(self._tries[-1].provider).inc(self.reader.skipped)
+            telemetry.suspect.labels(provider).inc()
+        if owed.charge is None:
+            telemetry.unpriced.labels(self.attempt.row.model).inc()
+        if reader is not None and reader.skipped:
+            telemetry.skipped_events.labels(provider).inc(reader.skipped)
 
     def _facts(self, candidate: Candidate) -> dict[str, Any]:
         """What a usage row says of a call before it is dialled; the hold keeps it for the case that we die."""
@@ -344,51 +384,9 @@ class Generation:
             "metadata": asked.metadata,
         }
 
-    def _try(self, id: UUID, number: int, candidate: Candidate, started_at: datetime) -> Try:
-        offer = candidate.offer
-        return Try(
-            id, self.call.id, number, offer.provider.slug, offer.upstream_model, started_at, model=self.call.model.slug
-        )
-
-    def _refusal(self, refused: Refused) -> GatewayError:
-        caller = self.caller
-        whose = {caller.key: "key", caller.project: "project", caller.organization: "organization"}
-        subject = whose.get(refused.subject, "key") if refused.subject else "key"
-        limit = f"{refused.limit.normalize():f}" if refused.limit is not None else "?"
-        match refused.verdict:
-            case "key":
-                return Unauthenticated(REVOKED)
-            case "credit":
-                return InsufficientCredit(
-                    f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
-                    "Raise the budget, or ask for fewer output tokens."
-                )
-            case "unpriced":
-                return InsufficientCredit(
-                    f"The price of '{self.call.model.slug}' is unknown and a hard budget applies.",
-                    code="unknown_price",
-                )
-        words = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
-        return RateLimited(
-            f"The {subject}'s limit of {limit} {words[refused.verdict]} is reached.",
-            retry_after=refused.retry_after,
-            headers={
-                f"x-ratelimit-limit-{refused.verdict}": limit,
-                f"x-ratelimit-remaining-{refused.verdict}": "0",
-                f"x-ratelimit-reset-{refused.verdict}": f"{refused.retry_after}s",
-            },
-        )
-
-
-NOTHING = pricing.Priced(Decimal(0), Decimal(0), ())
-
 
 def _ms(since: float) -> int:
     return round((time.monotonic() - since) * 1000)
-
-
-def _text(price: Decimal | None) -> str | None:
-    return None if price is None else f"{price:f}"
 
 
 def _error_code(error: BaseException | None, cut: bool) -> str:

@@ -16,7 +16,9 @@ import msgspec
 
 from billing.pricing import Rates
 from routing.catalog import Model
+from routing.health import Health
 from routing.plan import Wanted, plan
+from routing.policy import DEFAULT
 
 # How clients know a tariff's items, and what is counted. `audio_output` is no vendor's word: they have no such price.
 PRICE_NAMES: Mapping[str, tuple[str, str]] = {
@@ -35,6 +37,7 @@ PRICE_NAMES: Mapping[str, tuple[str, str]] = {
 ENDPOINT_TYPES = ("openai",)  # The surfaces that serve a model.
 UNKNOWN_DATE = date(1970, 1, 1)
 NEVER = datetime.max.replace(tzinfo=UTC)
+ANYTIME = Health()  # a list does not change with the weather
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +158,8 @@ GOOGLE = Shape(google_entry, google_list)
 
 
 def _listed(model: Model, now: datetime) -> Listed | None:
-    taken = (candidate for candidate in plan(model, Wanted(0, None, 1, None, now)) if candidate.taken)
-    first = next(taken, None)
-    return Listed(model, first.rates) if first else None
+    taken = plan([model], Wanted(0, None, 1, None, now), DEFAULT, ANYTIME, 0).taken
+    return Listed(model, taken[0].rates) if taken else None
 
 
 def _facts(listed: Listed) -> dict[str, Any]:

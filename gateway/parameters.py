@@ -105,11 +105,13 @@ def fit(
     strict: bool = False,
     speaks: Collection[str] = (),
     max_stops: int = MOST_STOPS,
+    thoughts: str = "",
 ) -> Fit:
     """How a request meets an offer that supports these parameters and takes `max_stops` stop sequences.
 
-    For `supported` and `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if the caller is `strict`
-    and something would have no effect or is not known.
+    `thoughts` is the format of the thoughts that its provider signs, "" if that is not known; for `supported` and
+    `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if the caller is `strict` and something would
+    have no effect or is not known.
     """
     lacking = missing(request, supported, speaks)
     if strict:
@@ -120,11 +122,12 @@ def fit(
     named = (*request.ignored, *request.not_understood, *lacking)
     respelled = supported and request.reasoning is not None and not supported.isdisjoint(SPELLINGS)
     tells = "reasoning_content" in supported
-    if not named and not enforced and not respelled and not tells:
+    only = thoughts if thoughts and request.thoughts - {"", thoughts} else None
+    if not named and not enforced and not respelled and not tells and only is None:
         return WHOLE
     withheld = {*request.ignored, *lacking}
     changes = _respelled(request, supported, withheld) if respelled else {}
-    return Fit(named, frozenset(withheld), changes, enforced, tells)
+    return Fit(named, frozenset(withheld), changes, enforced, tells, only)
 
 
 def check_modalities(request: ChatRequest, reads: Collection[str]) -> None:

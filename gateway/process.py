@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from django.conf import settings
@@ -15,6 +15,7 @@ from gateway import telemetry
 from gateway.egress import Egress, parse_allow
 from gateway.ejections import Ejections
 from gateway.files import Files
+from gateway.seats import Rotations, Seats
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
 from routing.retries import RetryBudget
@@ -75,7 +76,10 @@ class Process:
         )
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.seats = Seats()
+        self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
+        self._seen_off: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
@@ -89,11 +93,18 @@ class Process:
             await asyncio.sleep(0.5)
             self.open_calls.cut_expired()
 
+    def see_off(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Runs what outlives its request. It bounds its own time, and ends with the process."""
+        task = asyncio.get_running_loop().create_task(errand)
+        self._seen_off.add(task)
+        task.add_done_callback(self._seen_off.discard)
+
     async def stop(self) -> None:
         """Ends everything, settlements last."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._seen_off]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.upstream.close()
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from gateway.dialects import named
 from gateway.errors import RateLimited
-from gateway.generation import Call
+from gateway.planning import Call
 from gateway.process import Process
 from gateway.relay import relay
 

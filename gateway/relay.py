@@ -2,9 +2,9 @@
 
     who calls         `authentication`, before the body is read
     what is asked     the client's protocol: `parse`; files it names by id are put in (`files`)
-    which offers      `prepare`: the model, what it takes of the parameters, `routing.plan` over one snapshot
+    which offers      `planning.prepare`: the models, the policy, `routing.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
-    dial              the first offer; the next one while nothing meaningful has been relayed
+    dial              the first offer; the next one while nothing meaningful has been relayed (`itinerary`)
     relay             every chunk as it comes, but for the last part
     settle            usage, ledger, counters, durable
     the last part     finish reason, usage and [DONE], or the whole JSON body
@@ -14,89 +14,34 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from functools import lru_cache
-from uuid import UUID
 
-from accounts.callers import Caller
 from gateway import signing, sse
-from gateway.dialects import named
+from gateway.attempt import Attempt
+from gateway.dialling import Dialling, Pace
 from gateway.egress import parse_base_url
-from gateway.errors import Fault, Forbidden, GatewayError, NotFound, UpstreamFault
-from gateway.generation import Call, Generation
-from gateway.parameters import check_modalities, fit, supported_by
+from gateway.errors import Fault, GatewayError, UpstreamFault
+from gateway.generation import Generation
+from gateway.planning import Call
 from gateway.process import Process
-from gateway.protocols.openai_chat import (
-    AnswerReader,
-    ChatRequest,
-    error_event,
-    fault_from_response,
-    upstream_body,
-)
-from gateway.snapshot import Snapshot
-from gateway.upstream import Dial, Reply
-from routing.plan import Candidate, Wanted, plan
+from gateway.protocols.openai_chat import AnswerReader, error_event, upstream_body
+from gateway.upstream import Dial
 
-KEEP_ALIVE_SECONDS = 10.0
 KEEP_ALIVE = sse.comment("keep-alive")
-MOST_ATTEMPTS = 3
-MOST_ERROR_BYTES = 64 * 1024
 # An answer may be longer in bytes than its cap in tokens, but not without bound.
 BYTES_A_TOKEN = 64
-# What a chat's answer can hold; a model known to make nothing of it is for another endpoint.
-ANSWERS = frozenset({"text", "audio", "image"})
-
-
-def prepare(snapshot: Snapshot, caller: Caller, asked: ChatRequest, id: UUID, request_id: str = "") -> Call:
-    """Finds where a request may go. Raises `NotFound`, `Forbidden` or `UpstreamFault` when that is nowhere."""
-    model = snapshot.catalog.by_name.get(asked.model)
-    if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
-        # One answer for both: a key does not learn what others may use.
-        raise NotFound(
-            named(caller.dialect).messages["model_invalid"].format(model=asked.model),
-            code="model_not_found",
-            param="model",
-        )
-    if model.output_modalities and ANSWERS.isdisjoint(model.output_modalities):
-        raise NotFound(
-            f"The model '{asked.model}' does not chat: it makes {', '.join(model.output_modalities)}.",
-            code="model_not_supported",
-            param="model",
-        )
-    check_modalities(asked, model.input_modalities)
-    dialect = named(caller.dialect)
-    supported = supported_by(model.supported_parameters, model.capabilities)
-    fitted = fit(asked, supported, dialect, strict=caller.strict_params, speaks=model.output_modalities)
-    input_tokens = (
-        asked.text_bytes
-        + asked.images * model.image_token_bound
-        + asked.audios * model.audio_token_bound
-        + asked.files * model.file_token_bound
-    )
-    cap = asked.output_cap if asked.output_cap is not None else caller.default_output_cap
-    candidates = plan(model, Wanted(input_tokens, cap, asked.n, caller.max_request_price, datetime.now(UTC)))
-    offers = [candidate for candidate in candidates if candidate.taken][:MOST_ATTEMPTS]
-    if not offers:
-        if caller.max_request_price is not None and candidates:
-            raise Forbidden(
-                "At its worst this request costs more than the key's highest price a request. "
-                "Ask for fewer output tokens, or raise it.",
-                code="request_too_expensive",
-            )
-        raise UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {model.slug}", code="no_provider_available")
-    return Call(id, caller, asked, model, offers, input_tokens, fitted, request_id)
+SPARE_BYTES = 65_536
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
     """Answers a call: parts of the stream, or the whole body as the only part."""
     async with Generation(process, call) as generation:
         try:
-            for candidate in call.offers:
+            while True:
                 try:
-                    async with aclosing(_attempt(process, generation, candidate)) as parts:
+                    async with aclosing(_answer(process, generation)) as parts:
                         async for part in parts:
                             generation.begun = True
                             yield part
@@ -104,7 +49,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 except UpstreamFault as fault:
                     if not await generation.may_go_on(fault):
                         raise
-            await generation.complete()
+            last = await generation.complete()
         except GatewayError as error:
             await generation.fail(error)
             if not generation.begun:
@@ -122,116 +67,87 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 raise end_of_key from None
             yield error_event(end_of_key, call.dialect, call.request_id)
             return
-        assert generation.reader is not None
-        yield generation.reader.final()
+        yield last
 
 
-async def _attempt(process: Process, generation: Generation, candidate: Candidate) -> AsyncGenerator[bytes]:
+async def _answer(process: Process, generation: Generation) -> AsyncGenerator[bytes]:
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
-    call, provider, deadline = generation.call, candidate.offer.provider, generation.deadline
-    streaming = call.asked.stream
-    clock = asyncio.get_running_loop().time
-    started = clock()
-    cut_off, due = started + provider.total_timeout, started + provider.first_byte_timeout
-    beat = started + KEEP_ALIVE_SECONDS if streaming else cut_off
-    reply: Reply | None = None
-    # A task, so that a streaming client can be kept waiting alive meanwhile; the other one just waits.
-    dialling = process.upstream.dial(_dial(generation, candidate))
-    task = asyncio.get_running_loop().create_task(dialling) if streaming else None
-    try:
-        while task is not None and not task.done():
-            await asyncio.wait({task}, timeout=min(beat, due) - clock())
-            if not task.done():
-                if clock() >= due:
-                    raise UpstreamFault(Fault.TIMEOUT, "no first byte in time")
-                yield KEEP_ALIVE
-                beat = clock() + KEEP_ALIVE_SECONDS
-        reply = task.result() if task is not None else await deadline.wait(dialling, min(due, cut_off))
-        if not 200 <= reply.status < 300:
-            body = await deadline.wait(_error_body(reply), due)
-            raise fault_from_response(reply.status, reply.headers, body)
-        shown = call.asked.model if call.dialect.echoes_requested_model else call.model.slug
-        reader = generation.reader = AnswerReader(
-            call.asked,
-            id=call.id.hex,
-            created=int(time.time()),
-            model=shown,
-            dialect=call.dialect,
-            output_cap=candidate.output_cap,
-            stops=call.fit.enforced_stops,
-        )
-        most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + 65_536
+    attempt, policy = generation.attempt, generation.call.plan.policy
+    pace = Pace(
+        generation.deadline,
+        attempt.candidate.offer.provider,
+        first_byte=policy.first_byte_timeout,
+        total=generation.seconds_left,
+        beats=generation.call.asked.stream,
+    )
+    dial = process.upstream.dial(_dial(generation, attempt))
+    async with Dialling(process, attempt, pace, dial, lambda: _reader(generation, attempt)) as dialling:
+        while (reply := await dialling.reply()) is None:
+            yield KEEP_ALIVE
+        reader = attempt.reader
+        assert reader is not None
+        most_bytes = attempt.candidate.output_cap * generation.call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         while not reader.complete:
-            try:
-                data = await deadline.wait(reply.read(), min(beat, due, cut_off))
-            except TimeoutError:
-                if clock() >= min(due, cut_off):
-                    raise UpstreamFault(Fault.TIMEOUT, "no further byte in time") from None
+            data = await pace.wait(reply.read())
+            if data is None:
                 yield KEEP_ALIVE
-                beat = clock() + KEEP_ALIVE_SECONDS
                 continue
             if not data:
                 reader.end()
                 break
-            now = clock()
-            due = now + provider.idle_timeout
+            pace.heard()
             waiting += reader.feed(data)
             if reader.meaningful:
                 generation.first_event()
                 if waiting:
-                    generation.relayed = True
+                    attempt.relayed = True
                     yield b"".join(waiting)
                     waiting.clear()
-                    beat = clock() + KEEP_ALIVE_SECONDS
+                    pace.told()
             if reader.fault:  # it waited for the frames before it
                 raise reader.fault
             if reader.relayed_bytes > most_bytes:
                 raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
-            if now >= cut_off:
-                raise UpstreamFault(Fault.TIMEOUT, "the answer took too long")
         if waiting:
-            generation.relayed = True
+            attempt.relayed = True
             yield b"".join(waiting)
         await reply.release()
-    except TimeoutError as error:
-        raise UpstreamFault(Fault.TIMEOUT, "no answer in time") from error
-    finally:
-        if task is not None:
-            if not task.done():
-                task.cancel()
-            elif reply is None and not task.cancelled() and task.exception() is None:
-                reply = task.result()
-        if reply is not None:
-            reply.abort()  # does nothing once it is released
 
 
-def _dial(generation: Generation, candidate: Candidate) -> Dial:
-    offer, provider = candidate.offer, candidate.offer.provider
-    asked = generation.call.asked
+def _reader(generation: Generation, attempt: Attempt) -> AnswerReader:
+    call, candidate = generation.call, attempt.candidate
+    return AnswerReader(
+        call.asked,
+        id=call.id.hex,
+        created=generation.created,
+        model=call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug,
+        dialect=call.dialect,
+        output_cap=generation.output_cap(candidate) or candidate.output_cap,
+        stops=call.fit(candidate).enforced_stops,
+        keeps_text=generation.continues,
+        after=generation.said,
+    )
+
+
+def _dial(generation: Generation, attempt: Attempt) -> Dial:
+    candidate, offer, provider = attempt.candidate, attempt.candidate.offer, attempt.candidate.offer.provider
     body = upstream_body(
-        asked,
+        generation.call.asked,
         model=offer.upstream_model,
         output_cap=generation.output_cap(candidate),
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
-        fit=generation.call.fit,
+        fit=generation.call.fit(candidate),
+        prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
     )
     headers = [
         ("Content-Type", "application/json"),
-        ("Accept", "text/event-stream" if asked.stream else "application/json"),
+        ("Accept", "text/event-stream" if generation.call.asked.stream else "application/json"),
         ("User-Agent", "meterline"),
     ]
-    headers += signing.headers(provider.auth_style, offer.credentials[0].secret if offer.credentials else "")
+    headers += signing.headers(provider.auth_style, attempt.credential.secret if attempt.credential else "")
     return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
-
-
-async def _error_body(reply: Reply) -> bytes:
-    """The body of an error answer; an unreadable or endless one is as good as none."""
-    try:
-        return await reply.read_all(MOST_ERROR_BYTES)
-    except UpstreamFault:
-        return b""
 
 
 _base_url = lru_cache(maxsize=1024)(parse_base_url)

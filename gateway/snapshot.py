@@ -124,7 +124,7 @@ class Snapshots:
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
         self._from_xid, self._applied, self._distrusted = xid, set(), False
         self.last_change = last
-        policies = policy.from_rows(await _rows(connection, policy.QUERY))
+        policies = await _policies(connection)
         self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
         self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies)
 
@@ -160,8 +160,8 @@ class Snapshots:
             keys = await self._changed_keys(connection, changes)
         if any(table in changes for table in catalog.TABLES):
             models = await self._changed_models(connection, changes)
-        if policy.TABLE in changes:
-            policies = policy.from_rows(await _rows(connection, policy.QUERY))
+        if any(table in changes for table in policy.TABLES):
+            policies = await _policies(connection)
         self._swap(keys, models, policies)
         # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
         if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
@@ -216,6 +216,11 @@ class Snapshots:
         self.read_at = time.monotonic()
         if keys is not before.keys:
             self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
+
+
+async def _policies(connection: psycopg.AsyncConnection[Any]) -> Policies:
+    weights = await _rows(connection, policy.WEIGHTS_QUERY)
+    return policy.from_rows(await _rows(connection, policy.QUERY), weights)
 
 
 async def _rows(

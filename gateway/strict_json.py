@@ -9,6 +9,7 @@ Depth and surrogates are looked for in what it made, which costs less than a sea
 """
 
 import json
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -51,7 +52,16 @@ def _constant(name: str) -> Any:
     raise BadJson(f"{name} is not JSON. Send a number or null.")
 
 
+def _object_of_an_answer(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    # Of two usages the last one stands, as in a stream.
+    return made if len(made) == len(pairs) else _object([pair for pair in pairs if pair[0] != "usage"]) | made
+
+
 _decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant).decode
+_decode_answer = json.JSONDecoder(
+    object_pairs_hook=_object_of_an_answer, parse_float=float, parse_constant=float
+).decode
 _TOO_DEEP = f"The body nests deeper than {MAX_DEPTH} levels. Flatten it."
 
 
@@ -64,6 +74,19 @@ def loads(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
     `\\u0000` inside a string is JSON and passes: whoever stores or forwards that string as something else
     than JSON checks it.
     """
+    return _loads(body, _decode, most_values)
+
+
+def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
+    """Parse a provider's answer: as `loads`, but numbers that are none are not the end of it.
+
+    `NaN`, infinities and numbers out of range are floats that are not finite, so that whoever needs a count sees that
+    it is none; `dumps` writes them as null. Of a `usage` that is there twice the last one stands.
+    """
+    return _loads(body, _decode_answer, most_values)
+
+
+def _loads(body: bytes, decode: Callable[[str], Any], most_values: int) -> Any:
     if not body:
         raise BadJson("The body is empty. Send a JSON object.")
     if len(body) > 8 * most_values:  # A shorter one is parsed in the same time, whatever it holds.
@@ -73,7 +96,7 @@ def loads(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
     except UnicodeDecodeError as error:
         raise BadJson(f"The body is not UTF-8: byte {error.start} is invalid. Send JSON in UTF-8.") from None
     try:
-        value = _decode(text)
+        value = decode(text)
     except json.JSONDecodeError as error:
         if body.startswith(b"\xef\xbb\xbf"):
             raise BadJson("The body begins with a byte order mark. Send JSON without one.") from None

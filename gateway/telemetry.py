@@ -11,6 +11,7 @@ generations = Counter("meterline_generations", "Generations, by how they ended."
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Counter("meterline_tokens", "Tokens settled.", ["direction"])
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
+tasks = Gauge("meterline_tasks", "Tasks of this process's event loop.")
 ttft = Histogram("meterline_first_token_seconds", "Until the first meaningful event.", ["provider"], buckets=SECONDS)
 suspect = Counter("meterline_usage_suspect", "Answers whose token counts were refused.", ["provider"])
 unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknown price.", ["model"])

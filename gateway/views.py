@@ -1,5 +1,6 @@
 """The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
 
+import asyncio
 import time
 
 from django.http import HttpResponse, HttpResponseBase
@@ -12,9 +13,9 @@ from gateway import process, strict_json, telemetry
 from gateway.errors import InvalidRequest
 from gateway.files import inline_files
 from gateway.parameters import IGNORED_HEADER, header_value
+from gateway.planning import prepare
 from gateway.protocols.openai_chat import parse
 from gateway.queueing import Queue
-from gateway.relay import prepare
 from gateway.rest import ApiView, EventStream, json_response
 from gateway.strict_json import BadJson
 
@@ -39,7 +40,7 @@ class ChatCompletions(ApiView):
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
         asked = await inline_files(here, self.caller, asked)
-        call = prepare(snapshot, self.caller, asked, id, self.request_id)
+        call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)
         first, parts = await queue.begin(here, call)
         response: HttpResponseBase
         if asked.stream:
@@ -103,5 +104,6 @@ class Metrics(ApiView):
         """The process's metrics."""
         here = process.current()
         telemetry.spooled.set(here.backbone.spool.lines)
+        telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
         return HttpResponse(generate_latest(), CONTENT_TYPE_LATEST)

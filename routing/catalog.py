@@ -21,7 +21,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        o.input_modalities, o.supported_parameters, o.quality, o.forced,
        p.slug, p.protocol, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
        p.first_byte_timeout, p.idle_timeout, p.total_timeout, p.failure_threshold, p.cooldown, p.trains_on_data,
-       p.retains_data,
+       p.retains_data, p.reasoning_format,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
          where c.provider_id = p.id and c.active and c.sealed <> ''),
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
@@ -82,6 +82,7 @@ class Provider:
     cooldown: float  # seconds
     trains_on_data: bool
     retains_data: bool
+    reasoning_format: str  # of the thoughts it signs; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,12 @@ class Model:
 
 
 class Catalog:
-    """Every active model, by id and by each of its names. Never changed: `with_models` makes the next one."""
+    """Every active model, by id and by each of its names. Never changed: `with_models` makes the next one.
 
-    __slots__ = ("by_id", "by_name")
+    `providers` are the slugs of those that offer anything.
+    """
+
+    __slots__ = ("by_id", "by_name", "providers")
 
     def __init__(self, by_id: Mapping[int, Model]) -> None:
         self.by_id = by_id
@@ -155,6 +159,7 @@ class Catalog:
                 self.by_name.setdefault(name, model)
         for model in by_id.values():
             self.by_name[model.slug] = model  # a slug wins over another model's alias
+        self.providers = frozenset(offer.provider.slug for model in by_id.values() for offer in model.offers)
 
     def with_models(self, ids: Iterable[int], models: Mapping[int, Model]) -> "Catalog":
         """A catalog in which the models `ids` are as in `models`, or gone."""
@@ -202,8 +207,8 @@ def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
 def _offer(row: Sequence[Any]) -> Offer:
     model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
     id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
-    provider = Provider(*row[25:39])
-    credentials, versions = row[39:41]
+    provider = Provider(*row[25:40])
+    credentials, versions = row[40:42]
     return Offer(
         id,
         provider,

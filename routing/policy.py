@@ -8,7 +8,8 @@ a higher level: `only_providers` (those that every level names) and the two refu
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,8 @@ select level, key_id, project_id, model_id, nullif(strategy, ''), nullif(factor,
        continues_streams
   from routing_policy
 """
-TABLE = "routing_policy"
+WEIGHTS_QUERY = "select word, term, weight from routing_choiceweight"
+TABLES = ("routing_policy", "routing_choiceweight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Policy:
     - `fallback`: whether others than the first (or than `providers`) may follow; or the slug of a provider or model
     - `max_attempts`: dials at most; timeouts in seconds, the provider's own where that is less
     - `continues_streams`: a text stream that broke is continued elsewhere
+    - `source`: the level whose word the order is: `request`, `key`, `project`, `model`, `global`, `default`
     """
 
     strategy: str | None = None
@@ -47,21 +50,32 @@ class Policy:
     refuses_training: bool = False
     refuses_retention: bool = False
     continues_streams: bool | None = None
+    source: str = "default"
+
+    def said(self) -> dict[str, Any]:
+        """What it says, as plain JSON, without what everybody gets who says nothing."""
+        found = {name: value for name in _SAID if (value := getattr(self, name)) != getattr(DEFAULT, name)}
+        if self.only_providers is not None:
+            found["only_providers"] = sorted(self.only_providers)
+        return found
 
 
 DEFAULT = Policy(strategy="priority", fallback=True, max_attempts=3, continues_streams=False)
+NOTHING_SAID = Policy()
+_SAID = tuple(name for name in Policy.__dataclass_fields__ if name != "source")
 
 
 def together(levels: Iterable[Policy | None]) -> Policy:
     """The word of several levels, the most important first, over `DEFAULT`."""
-    sum = Policy()
+    sum = NOTHING_SAID
     for level in (*levels, DEFAULT):
         if level is not None:
-            sum = _over(sum, level)
+            sum = level if sum is NOTHING_SAID else over(sum, level)
     return sum
 
 
-def _over(upper: Policy, lower: Policy) -> Policy:
+def over(upper: Policy, lower: Policy) -> Policy:
+    """The word of two levels, of which the upper one is the more important."""
     order: Mapping[str, Any] = {}
     if upper.strategy is None and upper.providers is None:
         # A factor alone sharpens the strategy below.
@@ -72,6 +86,7 @@ def _over(upper: Policy, lower: Policy) -> Policy:
         }
     elif upper.strategy is None:
         order = {"strategy": lower.strategy if lower.strategy != "order" else "priority"}
+    silent = upper.strategy is None and upper.providers is None and upper.factor is None
     only = upper.only_providers
     if lower.only_providers is not None:
         only = lower.only_providers if only is None else only & lower.only_providers
@@ -86,33 +101,62 @@ def _over(upper: Policy, lower: Policy) -> Policy:
         refuses_training=upper.refuses_training or lower.refuses_training,
         refuses_retention=upper.refuses_retention or lower.refuses_retention,
         continues_streams=lower.continues_streams if upper.continues_streams is None else upper.continues_streams,
+        source=lower.source if silent else upper.source,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """Every policy, by its subject."""
+@lru_cache(maxsize=1024)
+def wished(request: Policy, stored: Policy) -> Policy:
+    """What a request says, over what operators say; of equal arguments the same object, so that what is made of it
+    keeps.
+    """
+    return over(request, stored)
 
-    everything: Policy | None = None
-    by_key: Mapping[UUID, Policy] = field(default_factory=dict)
-    by_project: Mapping[UUID, Policy] = field(default_factory=dict)
-    by_model: Mapping[int, Policy] = field(default_factory=dict)
+
+@lru_cache(maxsize=1024)
+def falling_back(policy: Policy, fallback: bool) -> Policy:
+    """A policy with another word on its fallback; of equal arguments the same object."""
+    return replace(policy, fallback=fallback)
+
+
+class Policies:
+    """Every policy, by its subject; and the weights of the choice of a model, by word and term (`routing.choice`)."""
+
+    __slots__ = ("_together", "by_key", "by_model", "by_project", "everything", "weights")
+
+    def __init__(
+        self,
+        everything: Policy | None = None,
+        by_key: Mapping[UUID, Policy] | None = None,
+        by_project: Mapping[UUID, Policy] | None = None,
+        by_model: Mapping[int, Policy] | None = None,
+        weights: Mapping[tuple[str, str], float] | None = None,
+    ) -> None:
+        self.everything = everything
+        self.by_key = by_key or {}
+        self.by_project = by_project or {}
+        self.by_model = by_model or {}
+        self.weights = weights or {}
+        self._together: dict[tuple[int, ...], Policy] = {}
 
     def of(self, key: UUID, project: UUID, model: int, request: Policy | None = None) -> Policy:
-        """What holds for a request."""
-        return together(
-            (request, self.by_key.get(key), self.by_project.get(project), self.by_model.get(model), self.everything)
-        )
+        """What holds for a request. The same object as long as the same levels speak."""
+        levels = (self.by_key.get(key), self.by_project.get(project), self.by_model.get(model), self.everything)
+        place = tuple(map(id, levels))  # they live as long as this does
+        stored = self._together.get(place)
+        if stored is None:
+            stored = self._together[place] = together(levels)
+        return stored if request is None else wished(request, stored)
 
 
-def from_rows(rows: Iterable[Sequence[Any]]) -> Policies:
-    """Policies from rows of `QUERY`."""
+def from_rows(rows: Iterable[Sequence[Any]], weights: Iterable[Sequence[Any]] = ()) -> Policies:
+    """Policies from rows of `QUERY` and of `WEIGHTS_QUERY`."""
     everything: Policy | None = None
     by_key: dict[UUID, Policy] = {}
     by_project: dict[UUID, Policy] = {}
     by_model: dict[int, Policy] = {}
     for level, key, project, model, *said in rows:
-        policy = _policy(*said)
+        policy = _policy(level, said)
         if level == "key":
             by_key[key] = policy
         elif level == "project":
@@ -121,18 +165,22 @@ def from_rows(rows: Iterable[Sequence[Any]]) -> Policies:
             by_model[model] = policy
         else:
             everything = policy
-    return Policies(everything, by_key, by_project, by_model)
+    return Policies(everything, by_key, by_project, by_model, {(word, term): weight for word, term, weight in weights})
 
 
-def _policy(
-    strategy: str | None, factor: str | None, providers: list[str] | None, only: list[str] | None,
-    fallback: str | None, *rest: Any,
-) -> Policy:  # fmt: skip
+def _policy(level: str, said: Sequence[Any]) -> Policy:
+    strategy, factor, providers, only, fallback, attempts, first_byte, total, training, retention, continues = said
     return Policy(
         strategy,
         factor,
         None if providers is None else tuple(providers),
         None if only is None else frozenset(only),
         None if fallback is None else {"true": True, "false": False}.get(fallback, fallback),
-        *rest,
+        attempts,
+        first_byte,
+        total,
+        training,
+        retention,
+        continues,
+        level,
     )

@@ -27,6 +27,7 @@ def make_provider(**fields: Any) -> Provider:
             "cooldown": 10.0,
             "trains_on_data": False,
             "retains_data": False,
+            "reasoning_format": "",
             **fields,
         }
     )

@@ -152,7 +152,7 @@ def test_output_is_never_followed_by_a_second_provider(
 
 
 def test_nothing_relayed_is_nothing_charged(gateway: Gateway, alice: Tenant, provider: Any) -> None:
-    model = make_model(provider, "sim-small?fault=garbage")
+    model = make_model(provider, "sim-small?fault=empty_choices")
     synchronize(gateway)
     response = gateway.chat(alice.secret, model.slug)
     assert response.status_code == 502

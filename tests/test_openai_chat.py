@@ -38,6 +38,7 @@ def test_it_reads_the_smallest_request() -> None:
         hides_reasoning=False,
         wants_cost=False,
         cache_control=False,
+        thoughts=frozenset(),
         routing=None,
         model_routing=None,
         unknown=(),

@@ -42,7 +42,7 @@ def error(message: str = "x", **fields: Any) -> dict[str, Any]:
         (429, b"", Fault.RATE_LIMITED),
         (500, error(), Fault.SERVER_ERROR),
         (502, b"<html>bad gateway</html>", Fault.SERVER_ERROR),
-        (503, b"<html>busy</html>", Fault.OVERLOADED),
+        (503, b"<html>busy</html>", Fault.SERVER_ERROR),
         (504, b"", Fault.SERVER_ERROR),
         (524, b"", Fault.SERVER_ERROR),
         (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, Fault.OVERLOADED),

@@ -331,7 +331,6 @@ def test_an_estimate_is_shown_in_a_whole_body() -> None:
         b'{"choices":[{"index":0,"message":{},"finish_reason":5}]}',
         b'{"choices":[{"index":0,"message":{"content":"\xff"}}]}',
         b'{"choices":[{"index":0,"message":{"content":"\\ud800"}}]}',
-        b'{"choices":[{"index":0,"message":{}}],"usage":{"prompt_tokens":NaN}}',
         b'{"choices":[{"index":0,"message":{}}],"choices":[{"index":0,"message":{}}]}',
         b'{"choices":[{"index":0,"message":{}}]} {"choices":[]}',
     ],
@@ -341,6 +340,26 @@ def test_a_body_that_is_no_answer_is_an_error(body: bytes, stream: bool) -> None
     seen = relay_at_every_cut(body, stream=stream)
     assert (seen.fault, seen.early, seen.final) == ("invalid_response", b"", b"")
     assert seen.known["usage"] is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "suspect", "counted"),
+    [
+        (b'"usage":{"prompt_tokens":NaN,"completion_tokens":1}', True, None),
+        (b'"usage":{"prompt_tokens":1e999,"completion_tokens":1}', True, None),
+        (
+            b'"usage":{"prompt_tokens":1,"completion_tokens":1},"usage":{"prompt_tokens":2,"completion_tokens":1}',
+            False,
+            2,
+        ),
+    ],
+)
+def test_odd_usage_does_not_spoil_an_answer(usage: bytes, suspect: bool, counted: int | None) -> None:
+    answer = reader(stream=False)
+    answer.feed(b'{"choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}],%b}' % usage)
+    answer.end()
+    assert answer.usage_suspect is suspect
+    assert (answer.usage and answer.usage.prompt) == counted
 
 
 def test_sizes_are_capped() -> None:

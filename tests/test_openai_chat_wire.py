@@ -101,8 +101,6 @@ BROKEN = [
     b'data: {"choices":[{"index":0,"delta":{"content":"x"}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"\xff"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n',
-    b'data: {"choices":[{"index":0,"delta":{"content":"x"}}],"usage":{"prompt_tokens":NaN}}\n\n',
-    b'data: {"choices":[{"index":0,"delta":{"content":"x"}}],"usage":{"prompt_tokens":1e999}}\n\n',
     b'data: "text"\n\n',
     b"data: []\n\n",
     b'data: {"choices":{"0":1}}\n\n',
@@ -123,6 +121,16 @@ def test_a_broken_event_is_an_error_and_what_came_before_it_is_not_lost(broken: 
     seen = relay_at_every_cut(OK + broken + STOP + DONE) if len(broken) < 200 else relay([OK + broken + STOP])
     assert seen.fault == "invalid_response"
     assert seen.deltas == [({"role": "assistant", "content": "ok"}, None)]
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e999"])
+def test_a_number_that_is_none_spoils_the_usage_and_not_the_answer(number: bytes) -> None:
+    counts = b'{"prompt_tokens":3,"completion_tokens":%b}' % number
+    odd = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}],"x":[%b],"usage":%b}\n\n' % (number, counts)
+    seen = relay_at_every_cut(OK + odd + STOP + DONE)
+    assert seen.fault is None
+    assert b'"x":[null]' in seen.early
+    assert (seen.known["usage"], seen.known["usage_suspect"]) == (None, True)
 
 
 def test_a_fault_waits_for_the_frames_before_it() -> None:

@@ -157,6 +157,7 @@ PROVIDER = Noun(
         "cooldown": seconds,
         "trains_on_data": boolean,
         "retains_data": boolean,
+        "reasoning_format": text,
     },
     inner={"credentials": CREDENTIAL},
 )

@@ -10,7 +10,7 @@ from accounts.watching import watch
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('routing', '0004_policies'),
+        ('routing', '0005_choice_weights'),
     ]
 
     operations = [

@@ -2,7 +2,7 @@
 
 from routing.models.health import ClosedBy, Ejection
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
-from routing.models.policy import Factor, Level, Policy, Strategy
+from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
     AuthStyle,
     CapField,
@@ -16,6 +16,7 @@ from routing.models.provider import (
 __all__ = [
     "AuthStyle",
     "CapField",
+    "ChoiceWeight",
     "ClosedBy",
     "Credential",
     "Ejection",
@@ -29,6 +30,8 @@ __all__ = [
     "Protocol",
     "Provider",
     "Strategy",
+    "Term",
+    "Word",
     "credential_place",
     "model_slug_validator",
     "text_only",

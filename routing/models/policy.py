@@ -93,3 +93,40 @@ class Policy(models.Model):
     def __str__(self) -> str:
         subject = self.key or self.project or self.model
         return f"{self.get_level_display()} {subject}" if subject else self.get_level_display()
+
+
+class Word(models.TextChoices):
+    """What a request may say of the model it wants chosen: a preference, then how hard its task is."""
+
+    BALANCED = "balanced", "Balanced"
+    PERFORMANCE = "performance", "Performance"
+    PRICE = "price", "Price"
+    LOW = "low", "Low complexity"
+    MEDIUM = "medium", "Medium complexity"
+    HIGH = "high", "High complexity"
+
+
+class Term(models.TextChoices):
+    """What a model is scored by; see `routing.choice`."""
+
+    QUALITY = "quality", "Quality"
+    PRICE = "price", "Price"
+    LATENCY = "latency", "Latency"
+    AVAILABILITY = "availability", "Availability"
+    PARAMETERS = "parameters", "Parameters"
+    DEMAND = "demand", "Demand"
+    TASK = "task", "Task"
+
+
+class ChoiceWeight(models.Model):
+    """How much a term counts when a request says a word. Where it says two, both count; no row is 0."""
+
+    word = models.CharField(max_length=16, choices=Word.choices)
+    term = models.CharField(max_length=16, choices=Term.choices)
+    weight = models.FloatField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["word", "term"], name="one_weight_each")]
+
+    def __str__(self) -> str:
+        return f"{self.get_word_display()}: {self.get_term_display()}"

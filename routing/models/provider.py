@@ -94,6 +94,13 @@ class Provider(models.Model):
     )
     trains_on_data = models.BooleanField(default=False, help_text="Trains models on what it is sent.")
     retains_data = models.BooleanField(default=True, help_text="Keeps what it is sent beyond the request.")
+    reasoning_format = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        help_text="What its entries of reasoning_details say in `format`; it is not sent those that say another. "
+        "Empty: not known, and it is sent all.",
+    )
 
     def __str__(self) -> str:
         return self.slug

@@ -51,6 +51,8 @@ class AnswerReader:
       just stopped is shown as cut off; None: not known
     - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
       them; once all choices have, nothing more is read
+    - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
+      from
 
     What it knows:
 
@@ -66,7 +68,7 @@ class AnswerReader:
     __slots__ = (
         *("complete", "fault", "meaningful", "skipped", "upstream_id", "usage", "usage_suspect"),
         *("_answer", "_beside_usage", "_choices", "_cost", "_dialect", "_events", "_fed", "_late"),
-        *("_manner", "_opening", "_ours", "_output_cap", "_request", "_streams", "_top", "_usage", "_whole"),
+        *("_manner", "_opening", "_ours", "_output_cap", "_request", "_seen", "_streams", "_top", "_usage", "_whole"),
     )
 
     def __init__(
@@ -79,6 +81,8 @@ class AnswerReader:
         dialect: Dialect = STANDARD,
         output_cap: int | None = None,
         stops: tuple[str, ...] = (),
+        keeps_text: bool = False,
+        after: str = "",
     ) -> None:
         self.meaningful = False
         self.complete = False
@@ -98,6 +102,8 @@ class AnswerReader:
             functions=request.legacy_functions,
             stops=stops,
             call_prefix=f"call_{id}_",
+            keeps_text=keeps_text,
+            after=after,
         )
         kind = "chat.completion.chunk" if request.stream else "chat.completion"
         self._ours: dict[str, Any] = {"id": id, "object": kind, "created": created, "model": model}
@@ -110,6 +116,7 @@ class AnswerReader:
         self._events: sse.EventReader | None = None
         self._whole: bytearray | None = None
         self._fed = 0
+        self._seen = False  # An event came.
         self._top: dict[str, Any] = {}  # Fields of a stream's chunks, for the body made of them.
         self._answer: dict[str, Any] | None = None  # A whole body, as it will be shown.
         self._late: list[bytes] = []  # Frames that only `end` could make.
@@ -124,6 +131,11 @@ class AnswerReader:
         All of them have been handed out if client and upstream both stream; else none before `final`.
         """
         return sum(choice.bytes for choice in self._choices.values())
+
+    @property
+    def said(self) -> str:
+        """The text so far, if it was to be kept and the answer is one choice of plain text; else empty."""
+        return self._choices[0].text if list(self._choices) == [0] else ""
 
     @property
     def finish_reason(self) -> str | None:
@@ -196,9 +208,11 @@ class AnswerReader:
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
 
-    def set_usage(self, tokens: Tokens) -> None:
-        """Show these counts to the client, if the upstream sent none that can be. `usage` stays as it was."""
-        if self.usage is None:
+    def set_usage(self, tokens: Tokens, *, instead: bool = False) -> None:
+        """Show these counts to the client, if the upstream sent none that can be, or `instead` of them. `usage` stays
+        as it was.
+        """
+        if instead or self.usage is None:
             self._usage = (tokens, {})
 
     def set_cost(self, dollars: Decimal | None) -> None:
@@ -230,6 +244,7 @@ class AnswerReader:
                 Fault.INVALID_RESPONSE,
                 "the answer is empty: it has no choices",
                 message="The provider's answer was empty.",
+                unreadable=self._events is not None and not self._seen,
             )
         at_cap = False
         if self._output_cap is not None and self.usage is not None and len(self._choices) == 1:
@@ -244,6 +259,7 @@ class AnswerReader:
         self.meaningful = self.complete = True
 
     def _take(self, events: list[sse.Event], out: list[bytes]) -> None:
+        self._seen = self._seen or bool(events)
         for name, payload in events:
             if self.complete:
                 return
@@ -260,15 +276,11 @@ class AnswerReader:
             return
         try:
             brackets = payload.count(b"[") + payload.count(b"{")
-            chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads(payload)
-        except ValueError as error:
-            if payload.strip() == b"[DONE]":
-                self._done()
-            elif name == b"error":
-                raise fault_in_answer(payload.decode("utf-8", "replace"), payload) from None
-            elif not payload.isspace():
-                raise UpstreamFault(Fault.INVALID_RESPONSE, f"an event is not JSON: {error}") from None
-            return
+            chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads_answer(payload)
+        except ValueError:
+            chunk = self._second_look(name, payload)
+            if chunk is None:
+                return
         if type(chunk) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "an event is not an object")
         failure = chunk.get("error")
@@ -286,6 +298,20 @@ class AnswerReader:
             out.append(b"data: " + _encode(shown) + b"\n\n")
         else:  # Two pieces of one choice; many clients read only the first.
             out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
+
+    def _second_look(self, name: bytes, payload: bytes) -> Any:
+        """What is not plain JSON may still be an end, an error in prose, blank, or full of numbers that are none."""
+        if payload.strip() == b"[DONE]":
+            self._done()
+            return None
+        try:
+            return strict_json.loads_answer(payload)
+        except strict_json.BadJson as error:
+            if name == b"error":
+                raise fault_in_answer(payload.decode("utf-8", "replace"), payload) from None
+            if payload.isspace():
+                return None
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"an event is not JSON: {error}", unreadable=True) from None
 
     def _foreign(self, name: bytes, chunk: dict[str, Any], out: list[bytes]) -> None:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
@@ -356,9 +382,9 @@ class AnswerReader:
 
     def _read_whole(self, body: bytes) -> None:
         try:
-            answer = strict_json.loads(body, most_values=MAX_UPSTREAM_VALUES)
+            answer = strict_json.loads_answer(body, most_values=MAX_UPSTREAM_VALUES)
         except strict_json.BadJson as error:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}") from None
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
         choices = answer.get("choices")

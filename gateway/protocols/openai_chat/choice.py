@@ -35,6 +35,8 @@ class Manner:
     - `functions`: it uses `functions`, as one did before tools
     - `stops`: sequences that end the text and that the upstream was not told
     - `call_prefix`: begins the id of a tool call that came without one
+    - `keeps_text`: what is said is to be known later
+    - `after`: what has been said before; the choice goes on from there
     """
 
     logprobs: bool = False
@@ -43,6 +45,8 @@ class Manner:
     functions: bool = False
     stops: tuple[str, ...] = ()
     call_prefix: str = "call_"
+    keeps_text: bool = False
+    after: str = ""
 
 
 class Choice:
@@ -58,8 +62,8 @@ class Choice:
 
     __slots__ = (
         *("bytes", "envelope", "finish", "index", "meaningful", "native", "reasoning_bytes", "stopped"),
-        *("_annotations", "_called", "_calls", "_draft", "_manner", "_mirrored", "_opened", "_plain", "_reasoning"),
-        *("_rest", "_said", "_stopper"),
+        *("_annotations", "_blanks", "_called", "_calls", "_draft", "_kept", "_manner", "_mirrored", "_opened"),
+        *("_plain", "_reasoning", "_rest", "_said", "_stopper"),
     )
 
     def __init__(self, index: int, manner: Manner) -> None:
@@ -70,7 +74,10 @@ class Choice:
         self.bytes = self.reasoning_bytes = 0
         self.envelope: dict[str, Any] = {}
         self._manner = manner
-        self._opened = False  # The chunk with the role has gone out.
+        self._opened = bool(manner.after)  # The chunk with the role has gone out.
+        # Blanks that end what was said before, and that the rest may say again.
+        self._blanks = manner.after[len(manner.after.rstrip()) :]
+        self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
         self._plain = self._stopper is None  # Text goes out as it came.
         self._reasoning = Reasoning()
@@ -94,14 +101,20 @@ class Choice:
         choice["index"], choice["finish_reason"] = self.index, None
         if self._manner.null_logprobs or "logprobs" in choice:
             self._mask(choice)
+        if self._blanks and type(sent) is dict and type(sent.get("content")) is str:
+            sent["content"] = self._without_blanks(sent["content"])
         if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
             content = sent.get("content")
             if content and type(content) is str:  # Most chunks of most answers.
                 self.bytes += len(content) if content.isascii() else len(content.encode())
                 self._said = self.meaningful = True
+                if self._kept is not None:
+                    self._kept.append(content)
                 return choice
         opens, delta = not self._opened, self._delta(sent)
         choice["delta"] = delta
+        if self._kept is not None:
+            self._keep(delta)
         if self.stopped and "logprobs" in choice:
             choice["logprobs"] = None  # They would tell the sequence.
         bare = all(v is None or v == "" or v == [] for k, v in delta.items() if k != "role")
@@ -122,6 +135,11 @@ class Choice:
         elif "logprobs" in choice:
             shown["logprobs"] = choice["logprobs"]
         return shown
+
+    @property
+    def text(self) -> str:
+        """What was said, if it was kept and is plain text alone; else empty."""
+        return "".join(self._kept or ())
 
     def take_whole(self, choice: dict[str, Any], envelope: dict[str, Any]) -> list[dict[str, Any]]:
         """The choice of a whole answer, normalised in place, and the same as the choices of chunks.
@@ -264,6 +282,22 @@ class Choice:
         if self._stopper:
             self._hold(self._stopper, delta)
         return delta
+
+    def _keep(self, delta: dict[str, Any]) -> None:
+        assert self._kept is not None
+        text = delta.get("content")
+        if any(value for name, value in delta.items() if name not in ("role", "content")):
+            self._kept = None
+        elif text and type(text) is str:
+            self._kept.append(text)
+
+    def _without_blanks(self, text: str) -> str:
+        """The text without the blanks that it repeats."""
+        same = 0
+        while same < min(len(text), len(self._blanks)) and text[same] == self._blanks[same]:
+            same += 1
+        self._blanks = self._blanks[same:] if same == len(text) else ""
+        return text[same:]
 
     def _note_calls(self, part: dict[str, Any], calls: list[dict[str, Any]], first: list[dict[str, Any]]) -> None:
         """Put tool calls into a delta or message; `first`: the pieces of the first one among them."""

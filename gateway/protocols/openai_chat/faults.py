@@ -100,8 +100,12 @@ def fault_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
         if error.get(name):
             error = error if name == "message" else error[name]
             break
-    detail = f"status {status}: {body[:2000].decode('utf-8', 'replace')}"
-    return _fault(error, status, detail, retry_after)
+    said = body[:2000].decode("utf-8", "replace")
+    fault = _fault(error, status, f"status {status}: {said}", retry_after)
+    if fault.kind is Fault.OVERLOADED and value is None and _PAGE.search(said):
+        # A page is not the provider's word that it is busy, but that of what stands before it and finds nobody there.
+        return UpstreamFault(Fault.SERVER_ERROR, fault.detail, upstream_status=status, retry_after=retry_after)
+    return fault
 
 
 def fault_in_answer(error: Any, raw: bytes) -> UpstreamFault:

@@ -14,6 +14,7 @@ from gateway.protocols.openai_chat.request_forms import (
     tools_without_cache_control,
     with_reasoning_content,
     without_cache_control,
+    without_others_thoughts,
 )
 from gateway.protocols.openai_chat.request_messages import look, outline
 from gateway.protocols.openai_chat.request_parts import Media
@@ -41,6 +42,7 @@ KNOWN_FIELDS = CHECKS.keys() | {
     *("provider", "model_routing_config"),
 }
 MAX_CHOICES = 8
+NO_THOUGHTS: frozenset[str] = frozenset()
 
 _CHECKS_BUT_PENALTIES = {name: check for name, check in CHECKS.items() if name not in PENALTIES}
 _ROUTES = frozenset({"provider", "model_routing_config"})
@@ -65,6 +67,7 @@ class ChatRequest:
     - `hides_reasoning`: thoughts are paid for and not shown
     - `wants_cost`: usage is to be shown with its cost
     - `cache_control`: some part or tool has a cache breakpoint
+    - `thoughts`: formats of the signed or encrypted thoughts in it, "" for those that name none
     - `routing`, `model_routing`: wishes for the route
     - `unknown`: fields this gateway has no meaning for; they pass
     - `not_understood`: the same inside fields that no upstream sees, by path
@@ -90,6 +93,7 @@ class ChatRequest:
     hides_reasoning: bool
     wants_cost: bool
     cache_control: bool
+    thoughts: frozenset[str]
     routing: RoutingWish | None
     model_routing: ModelRoutingWish | None
     unknown: tuple[str, ...]
@@ -117,6 +121,7 @@ class Fit:
     - `changes`: fields that it gets instead
     - `tells_thoughts`: the upstream demands `reasoning_content` on an assistant's turn that had thoughts
     - `enforced_stops`: sequences that the gateway looks for, see `gateway.stops`
+    - `thoughts`: the format of the signed thoughts that the upstream gets; None: all of them
     """
 
     named: tuple[str, ...] = ()
@@ -124,6 +129,7 @@ class Fit:
     changes: Mapping[str, Any] = field(default_factory=dict)
     enforced_stops: tuple[str, ...] = ()
     tells_thoughts: bool = False
+    thoughts: str | None = None
 
 
 WHOLE = Fit()
@@ -193,6 +199,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         hides_reasoning=hides_reasoning,
         wants_cost=wants_cost,
         cache_control=media.cache_control,
+        thoughts=frozenset(media.thoughts) if media.thoughts else NO_THOUGHTS,
         routing=routing,
         model_routing=model_routing,
         unknown=unknown,
@@ -210,6 +217,7 @@ def upstream_body(
     cap_field: str,
     ask_usage: bool,
     fit: Fit = WHOLE,
+    prefill: str = "",
 ) -> bytes:
     """The body for an upstream: the client's with every field it had, and these changes.
 
@@ -217,7 +225,7 @@ def upstream_body(
     the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
     stream is asked for usage, whatever the client said, unless `ask_usage` is false: then the upstream does not take
     `stream_options` at all. `fit` says what the offer does not take. Null fields, which mean absent, and an empty list
-    of tools do not go.
+    of tools do not go. `prefill` is the beginning of an answer that is to be gone on with.
     """
     source = request.body
     if request.changes or fit.changes:
@@ -240,10 +248,14 @@ def upstream_body(
             del body["stop"]
     if fit.tells_thoughts:
         body["messages"] = with_reasoning_content(body["messages"])
+    if fit.thoughts is not None:
+        body["messages"] = without_others_thoughts(body["messages"], fit.thoughts)
     if "cache_control" in gone:
         body["messages"] = without_cache_control(body["messages"])
         if "tools" in body:
             body["tools"] = tools_without_cache_control(body["tools"])
+    if prefill:
+        body["messages"] = [*body["messages"], {"role": "assistant", "content": prefill}]
     if request.stream and ask_usage:
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     else:

@@ -5,6 +5,7 @@
 - Anthropic's blocks become what they are here: `tool_use` a tool call, `tool_result` a tool's message, `thinking` an
   entry of `reasoning_details`
 - cache breakpoints go, where the upstream does not know them
+- thoughts that another kind of provider signed or encrypted go
 - what an assistant thought is put into `reasoning_content` too, where the upstream demands it
 
 Everything here takes checked messages and gives new ones; the client's own are never changed, and those without such
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway import strict_json
+from gateway.protocols.openai_chat.request_messages import is_bound
 from gateway.protocols.openai_chat.request_parts import media_type_of
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
@@ -54,6 +56,24 @@ def with_reasoning_content(messages: Sequence[dict[str, Any]]) -> list[dict[str,
         else message
         for message in messages
     ]
+
+
+def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> list[dict[str, Any]]:
+    """The messages without the entries that are bound to another format than `format`.
+
+    A provider refuses a signature that is not its own. What names no format, or is bound to none, stays.
+    """
+    made = []
+    for message in messages:
+        details = message.get("reasoning_details")
+        if details:
+            kept = [entry for entry in details if not is_bound(entry) or entry.get("format") in (None, "", format)]
+            if len(kept) < len(details):
+                message = {name: value for name, value in message.items() if name != "reasoning_details"}
+                if kept:
+                    message["reasoning_details"] = kept
+        made.append(message)
+    return made
 
 
 def tools_without_cache_control(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

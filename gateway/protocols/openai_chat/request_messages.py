@@ -75,6 +75,13 @@ def look(deep: Deep, messages: list[Any], media: Media) -> None:
             for field, value in message.items():
                 if value is not None and (check := _ASSISTANT.get(field)):
                     check(value, at, field)
+            if details := message.get("reasoning_details"):
+                media.thoughts.update(entry.get("format") or "" for entry in details if is_bound(entry))
+
+
+def is_bound(entry: dict[str, Any]) -> bool:
+    """Whether an entry of `reasoning_details` means something to the kind of provider that made it alone."""
+    return bool(entry.get("signature") or entry.get("data"))
 
 
 def _stands_without_content(message: dict[str, Any]) -> bool:

@@ -58,15 +58,19 @@ class Media:
     - `file_ids`: files of the project that are named instead of sent
     - `to_rewrite`: some message is in a form that few upstreams of this protocol take, see `request_forms`
     - `cache_control`: some part has a cache breakpoint
+    - `thoughts`: formats of the signed or encrypted thoughts in it, "" for one that names none
     """
 
-    __slots__ = ("audios", "base64", "cache_control", "file_ids", "files", "images", "modalities", "to_rewrite")
+    __slots__ = (
+        "audios", "base64", "cache_control", "file_ids", "files", "images", "modalities", "thoughts", "to_rewrite",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.images = self.audios = self.files = self.base64 = 0
         self.modalities: dict[str, str] = {}
         self.file_ids: list[str] = []
         self.to_rewrite = self.cache_control = False
+        self.thoughts: set[str] = set()
 
 
 Read: TypeAlias = Callable[[dict[str, Any], str, Media], None]

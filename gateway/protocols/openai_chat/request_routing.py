@@ -50,13 +50,13 @@ class RoutingWish:
     """Which offers of a model to try, and how.
 
     - `strategy`: `priority` (in order, by `factor` if there is one), `order` (exactly as listed), `round_robin` or
-      `least_latency`
+      `least_latency`; None: not said
     - `factor`: `price`, `latency`, `throughput`, `quality`, or None
     - `providers`: slugs, each `provider` or `provider/endpoint`, at least one; None: all
     - `fallback`: whether others may follow; or the slug of the provider or model to fall back to; None: not said
     """
 
-    strategy: str = "priority"
+    strategy: str | None = None
     factor: str | None = None
     providers: tuple[str, ...] | None = None
     fallback: bool | str | None = None
@@ -92,8 +92,13 @@ def read_routing(provider: Any, dialect: Dialect) -> RoutingWish:
     elif type(routing) is not dict:
         raise wrong("Parameter provider.routing must be an object.", "provider.routing", TYPE)
     kind = routing.get("type")
-    strategy = "priority" if kind is None else STRATEGIES.get(kind) if type(kind) is str else None
-    if strategy is None:
+    strategy: str | None
+    if kind is None:
+        # Whoever says something of the order and nothing of its kind means by priority; who says nothing, nothing.
+        strategy = "priority" if routing else None
+    elif type(kind) is str and kind in STRATEGIES:
+        strategy = STRATEGIES[kind]
+    else:
         raise wrong(dialect.messages["routing_type"], "provider.routing.type")
     providers = routing.get("providers")
     if providers is not None and not _is_names(providers):

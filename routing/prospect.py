@@ -1,0 +1,175 @@
+"""What of a plan does not change between requests: worked out once for a model and a policy, and kept.
+
+Models and policies are frozen, and replaced when their rows change, so a prospect is right for as long as they are
+these very objects. The only thing that ages is a tariff: `prices_at` works the prices out anew when a version begins.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from billing.pricing import Ceiling, Rates, ceiling
+from routing.catalog import Model, Offer, TariffVersion
+from routing.policy import Policy
+
+MOST_KEPT = 4096
+BEGINNING, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True, frozen=True)
+class Prices:
+    """What the offers of a prospect cost from `since` (inclusive) to `until` (exclusive), each list by offer.
+
+    - `ceilings`: see `billing.pricing.Ceiling`
+    - `sums`: dollars for a million tokens of prompt and a million of answer
+    - `inputs`, `cached`, `outputs`: dollars for a million; cached input that has no price of its own is input
+    - `caches`: some offer reads cached input for less
+    """
+
+    since: datetime
+    until: datetime
+    versions: tuple[TariffVersion | None, ...]
+    ceilings: tuple[Ceiling, ...]
+    sums: tuple[float | None, ...]
+    inputs: tuple[float | None, ...]
+    cached: tuple[float | None, ...]
+    outputs: tuple[float | None, ...]
+    caches: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """What offers can take; those that are alike share one. Sizes are tokens, 0 and empty: not known."""
+
+    context_length: int
+    modalities: frozenset[str]
+    parameters: tuple[str, ...]
+    max_output: int
+
+
+class Prospect:
+    """The offers of a model under a policy.
+
+    - `offers`: those that the policy allows, by priority; `excluded`: the others, with the reason's name
+    - `kinds`, and `kind_of` each offer
+    - `tiers`: indices of the offers, those of equal priority together
+    - `listed`: indices of the offers that the policy lists, in its order; None: it lists none
+    - `named`: indices of the offers of the provider that it names as fallback
+    """
+
+    __slots__ = (
+        "every", "excluded", "formats", "kind_of", "kinds", "listed", "model", "named", "offers", "policy", "prices",
+        "tiers",
+    )  # fmt: skip
+
+    def __init__(self, model: Model, policy: Policy) -> None:
+        self.model = model
+        self.policy = policy
+        allowed: list[Offer] = []
+        excluded: list[tuple[Offer, str]] = []
+        for offer in sorted(model.offers, key=lambda offer: (offer.priority, offer.id)):
+            reason = _excluded(offer, policy)
+            if reason is None:
+                allowed.append(offer)
+            else:
+                excluded.append((offer, reason))
+        self.offers = tuple(allowed)
+        self.excluded = tuple(excluded)
+        self.every = tuple(range(len(allowed)))
+        kinds: dict[Kind, int] = {}
+        self.kind_of = tuple(kinds.setdefault(_kind(offer), len(kinds)) for offer in allowed)
+        self.kinds = tuple(kinds)
+        tiers: dict[int, list[int]] = {}
+        for at, offer in enumerate(allowed):
+            tiers.setdefault(offer.priority, []).append(at)
+        self.tiers = tuple(tuple(tier) for _, tier in sorted(tiers.items()))
+        self.listed = None if policy.providers is None else tuple(_listed(self.offers, policy.providers))
+        fallback = policy.fallback
+        self.named = tuple(_listed(self.offers, (fallback,))) if isinstance(fallback, str) else ()
+        self.prices = self._prices(BEGINNING)
+
+    def prices_at(self, now: datetime) -> Prices:
+        """The prices in force at `now` (aware)."""
+        prices = self.prices
+        if not prices.since <= now < prices.until:
+            prices = self.prices = self._prices(now)
+        return prices
+
+    def keeps_seats(self, now: datetime) -> bool:
+        """Whether it may pay to ask the offer again that answered a conversation before: its cache has the prompt."""
+        if len(self.offers) < 2 or self.policy.strategy not in ("priority", "least_latency"):
+            return False
+        prices = self.prices_at(now)
+        return self.policy.strategy == "least_latency" or prices.caches
+
+    def _prices(self, now: datetime) -> Prices:
+        begins = sorted({version.effective_from for offer in self.offers for version in offer.versions})
+        versions = tuple(offer.tariff_at(now) for offer in self.offers)
+        rates = [version.rates if version else {} for version in versions]
+        inputs, outputs = ([_charge(one, item) for one in rates] for item in ("input", "output"))
+        cached = [_charge(one, "cached_input" if "cached_input" in one else "input") for one in rates]
+        return Prices(
+            max((begin for begin in begins if begin <= now), default=BEGINNING),
+            min((begin for begin in begins if begin > now), default=END),
+            versions,
+            tuple(map(ceiling, rates)),
+            tuple(None if a is None or b is None else a + b for a, b in zip(inputs, outputs, strict=True)),
+            tuple(inputs),
+            tuple(cached),
+            tuple(outputs),
+            any(a is not None and b is not None and a < b for a, b in zip(cached, inputs, strict=True)),
+        )
+
+
+_kept: dict[tuple[int, int], Prospect] = {}
+
+
+def prospect(model: Model, policy: Policy) -> Prospect:
+    """The prospect of a model under a policy, kept by their identity."""
+    place = (id(model), id(policy))
+    found = _kept.get(place)
+    # It holds on to both, so neither id can be another's while it is kept.
+    if found is None:
+        if len(_kept) >= MOST_KEPT:
+            _kept.clear()
+        found = _kept[place] = Prospect(model, policy)
+    return found
+
+
+def _excluded(offer: Offer, policy: Policy) -> str | None:
+    provider = offer.provider
+    if policy.only_providers is not None and not _matches_any(offer, policy.only_providers):
+        return "not_allowed"
+    if policy.refuses_training and provider.trains_on_data:
+        return "trains"
+    if policy.refuses_retention and provider.retains_data:
+        return "retains"
+    return None
+
+
+def _matches_any(offer: Offer, slugs: Iterable[str]) -> bool:
+    return any(slug in (offer.provider.slug, f"{offer.provider.slug}/{offer.upstream_model}") for slug in slugs)
+
+
+def _listed(offers: tuple[Offer, ...], slugs: Iterable[str]) -> list[int]:
+    """The offers that a list names, each once, in its order.
+
+    A slug is a provider's, or with a slash one of its endpoints: what the provider calls the model. An endpoint that is
+    none of these names stands for the provider; lists of other systems have endpoints that are not ours to know.
+    """
+    found: dict[int, None] = {}
+    for slug in slugs:
+        provider, _, endpoint = slug.partition("/")
+        of_provider = [at for at, offer in enumerate(offers) if offer.provider.slug == provider]
+        exact = [at for at in of_provider if endpoint and offers[at].upstream_model == endpoint]
+        found |= dict.fromkeys(exact or of_provider)
+    return list(found)
+
+
+def _kind(offer: Offer) -> Kind:
+    return Kind(offer.context_length, frozenset(offer.input_modalities), offer.supported_parameters, offer.max_output)
+
+
+def _charge(rates: Rates, item: str) -> float | None:
+    charge = rates[item].charge if item in rates else None
+    return None if charge is None else float(charge)

@@ -1,0 +1,32 @@
+"""python -m tests.faults: plays the whole table and the proofs beside it, and prints how each cell went.
+
+Arguments are pytest's. Ends with 1 when a cell failed, or did not run.
+"""
+
+import os
+import sys
+
+import pytest
+
+from tests.faults.table import PASSED, Recorder
+
+TESTS = [
+    "tests/test_faults.py",
+    "tests/test_fault_cases.py",
+    "tests/test_credentials_turn.py",
+    "tests/test_recovery.py",
+]
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status."""
+    os.environ.setdefault("FAULT_REQUESTS", "5000")  # `make test` sends fewer
+    recorder = Recorder()
+    ended = pytest.main(["-q", *TESTS, *arguments], plugins=[recorder])
+    print(recorder.text())
+    whole = set(recorder.counts) <= {PASSED}
+    return 0 if whole and ended == pytest.ExitCode.OK else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
