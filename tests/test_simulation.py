@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from routing.faults import Fault
 from tests.simulation.rules import MeanOfTen, Ours, PeakEwma, Plain
 from tests.simulation.world import Log, Provider, World
 
