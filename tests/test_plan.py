@@ -386,6 +386,8 @@ def test_by_latency_a_seat_is_kept_while_it_is_about_as_fast() -> None:
     held = policy(strategy="least_latency")
     assert {order(offers, held, health=health, seat=2, seed=seed)[0] for seed in range(50)} == {2}
     assert 1 in {order(offers, held, health=health, seat=3, seed=seed)[0] for seed in range(50)}
+    unmeasured = (*offers, make_offer(4))
+    assert 4 in {order(unmeasured, held, health=health, seat=2, seed=seed)[0] for seed in range(100)}
 
 
 def test_signed_thoughts_go_to_the_kind_of_provider_that_made_them() -> None:
