@@ -1,5 +1,7 @@
 """The plan of one request: which offers, in which order, and why. Over frozen offers, without a database."""
 
+import random
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from billing.pricing import Rate
+from gateway.seats import Rotations
 from routing.catalog import TariffVersion
 from routing.faults import Fault
 from routing.health import Health
@@ -444,3 +447,14 @@ def test_its_record() -> None:
         "offers": [[1, "p1", "m", "price", 3.0], [3, "p3", "m", "price", 3.0], [2, "p2", "m", "price", 3.0]],
         "out": [[4, "p4", "m", "unpriced", None]],
     }
+
+
+def test_four_processes_take_even_turns_each_from_where_it_began() -> None:
+    model, held = make_model(make_offer(1), make_offer(2), make_offer(3)), policy(strategy="round_robin")
+    firsts: Counter[int] = Counter()
+    for process in range(4):
+        rotations = Rotations(random.Random(process))
+        for _ in range(750):
+            found = plan([model], wanting(turn=rotations.turn("a")), held, Health(), 0)
+            firsts[found.taken[0].offer.id] += 1
+    assert firsts == {1: 1000, 2: 1000, 3: 1000}
