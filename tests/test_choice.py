@@ -223,8 +223,10 @@ def test_the_choice_is_kept_with_the_generation(gateway: Gateway, alice: Tenant,
 
 @pytest.mark.row("B168", "B169")
 @pytest.mark.parametrize("field", ["available_models", "preference"])
-def test_a_model_the_key_has_not_is_refused(gateway: Gateway, alice: Tenant, pool: Pool, field: str) -> None:
-    config = {"available_models": [*pool.slugs, "no/such"]} if field == "available_models" else {field: "no/such"}
+@pytest.mark.parametrize("pin", ["", ":provider"])
+def test_a_model_the_key_has_not_is_refused(gateway: Gateway, alice: Tenant, pool: Pool, field: str, pin: str) -> None:
+    name = pool.slugs[0] + pin if pin else "no/such"  # a pool is of models: a pin has no place in it
+    config = {"available_models": [*pool.slugs, name]} if field == "available_models" else {field: name}
     answer = gateway.chat(alice.secret, "auto", model_routing_config=config)
     assert (answer.status_code, error(answer)["code"]) == (404, "model_not_found")
     assert error(answer)["param"] == f"model_routing_config.{field}"

@@ -432,6 +432,12 @@ def test_each_model_has_its_own_policy_and_bounds() -> None:
 # --- the record -----------------------------------------------------------------------------------------------------
 
 
+def test_a_long_list_is_as_good_as_a_short_one() -> None:
+    listed = (*(f"n{number}" for number in range(20)), "p2", "p1")
+    held = policy(strategy="order", providers=listed, fallback=False)
+    assert order(THREE, held) == order(THREE, held) == [2, 1]
+
+
 def test_its_record() -> None:
     offers = (*THREE[:2], make_offer(3, max_output=10), make_offer(4, versions=()))
     held = together([Policy(strategy="priority", factor="price", max_attempts=1, source="key")])

@@ -353,6 +353,19 @@ def test_an_operators_fallback_that_is_gone_is_as_if_there_were_none(
     assert three.tried(gateway.chat(alice.secret, three.model.slug)) == [0, 1]
 
 
+def test_when_every_offer_cools_the_client_is_told_when_to_come_back(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    three = Three(simulated, "sim-small?status=429&retry_after=30", "sim-small?status=429&retry_after=12")
+    synchronize(gateway)
+    first = gateway.chat(alice.secret, three.model.slug)
+    assert (first.status_code, three.tried(first)) == (429, [0, 1])
+    second = gateway.chat(alice.secret, three.model.slug)
+    assert (second.status_code, error(second)["type"]) == (429, "rate_limit_error")
+    assert 1 <= int(second.headers["retry-after"]) <= 12
+    assert Usage.objects.filter(organization=alice.organization.id).count() == 1
+
+
 # --- what an offer takes --------------------------------------------------------------------------------------------
 
 
