@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 from uuid import uuid4
 
 import psycopg
@@ -45,20 +46,29 @@ class Ejections:
         Empty: it needs none any more. None: another request has it, and this one had better go elsewhere. Whoever
         gets a list begins at once, or gives it back with `Rests.release`.
         """
-        rests, now = self.health.rests, time.monotonic()
+        now = time.monotonic()
         claimed = self.health.claim(offer, credential, now)
         if not claimed:
-            return None if rests.busy(offer.id, None if credential is None else credential.id, now) else []
+            busy = self.health.rests.busy(offer.id, None if credential is None else credential.id, now)
+            return None if busy else []
+        return claimed if await self.agree(claimed) else None
+
+    async def agree(self, claimed: Sequence[Subject]) -> bool:
+        """Whether what `Health.claim` took in this process is not another one's; if it is, it is given back.
+
+        The only place where a request waits for the other processes, and it is the probing one.
+        """
+        rests = self.health.rests
         try:
             for subject in claimed:
                 if not await self._claim(subject):
                     rests.release(claimed, time.monotonic())
                     rests.defer(subject, time.monotonic() + AGAIN_SECONDS)  # by then we shall have heard why
-                    return None
+                    return False
         except BaseException:
             rests.release(claimed, time.monotonic())
             raise
-        return claimed
+        return True
 
     async def _claim(self, subject: Subject) -> bool:
         values = [*subject, self._process, PROBE_SECONDS]

@@ -395,4 +395,6 @@ def _fault(exc: BaseException, *, begun: bool = False, status: int | None = None
         kind = Fault.INVALID_RESPONSE
     else:
         kind = Fault.TRUNCATED if begun else Fault.UNREACHABLE
-    return UpstreamFault(kind, f"{type(cause).__name__}: {cause}", upstream_status=status)
+    # A body that stops being HTTP is one that nobody can read.
+    unreadable = kind is Fault.INVALID_RESPONSE and status is not None
+    return UpstreamFault(kind, f"{type(cause).__name__}: {cause}", upstream_status=status, unreadable=unreadable)

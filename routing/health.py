@@ -12,7 +12,7 @@ from typing import NamedTuple
 from routing.breaker import Rest, Subject
 from routing.catalog import Credential, Offer
 from routing.faults import Blame
-from routing.latency import KNOWN, SIZE_CLASSES, TYPICAL_OUTPUT, Published
+from routing.latency import SIZE_CLASSES, TYPICAL_OUTPUT, Published
 from routing.records import Record
 from routing.rests import Heard, News, Rests, subjects
 from routing.trials import Trial
@@ -54,6 +54,11 @@ class Standing(NamedTuple):
     uptime: float | None
     known: bool
     in_flight: int
+
+    @property
+    def probes(self) -> bool:
+        """Whether the request that is sent there is its one probe."""
+        return self.state is PROBE
 
 
 def _nobody(news: News, rest: Rest, now: float) -> None:
@@ -220,4 +225,4 @@ class Health:
         return found
 
 
-__all__ = ["KNOWN", "Health", "Heard", "Standing", "State", "Trial"]
+__all__ = ["Health", "Standing", "State", "Trial"]

@@ -100,14 +100,21 @@ class Timed(Protocol):
     def in_flight(self) -> int: ...
     @property
     def uptime(self) -> float | None: ...
+    @property
+    def probes(self) -> bool: ...
 
 
 def cost(standing: Timed) -> float:
-    """Expected seconds, made dearer by failures: a failure costs the next offer's time and a retry of the budget."""
-    if standing.seconds is None:
+    """Expected seconds, made dearer by failures: a failure costs the next offer's time and a retry of the budget.
+
+    Unknown seconds are infinite, and an offer that waits for its one probe costs nothing: it is the next to be tried.
+    """
+    if standing.probes:
+        return 0.0
+    seconds, uptime = standing.seconds, standing.uptime
+    if seconds is None:
         return math.inf
-    uptime = 1.0 if standing.uptime is None else max(standing.uptime, 0.1)
-    return standing.seconds / uptime**4
+    return seconds if uptime is None or uptime == 1.0 else seconds / max(uptime, 0.1) ** 4
 
 
 def fastest_first(standings: Sequence[Timed], rng: random.Random) -> list[int]:
@@ -115,31 +122,34 @@ def fastest_first(standings: Sequence[Timed], rng: random.Random) -> list[int]:
 
     Mostly the best by `cost`; of several that are as good as the best, the less busy of two taken at random. Each
     offer that is not known yet gets its share of the requests first, and now and then one that is known to be slower
-    is tried again.
+    is tried again. An offer that may be probed goes before all.
     """
     costs = [cost(standing) for standing in standings]
     order = sorted(range(len(standings)), key=costs.__getitem__)
-    if len(order) < 2:
+    if len(order) < 2 or standings[order[0]].probes:
         return order
-    new = [index for index in order if not standings[index].known]
-    share = min(NEW_SHARE * len(new), MOST_NEW_SHARE) if len(new) < len(order) else 1.0
     drawn = rng.random()
-    if new and drawn < share:
-        return _with_first(order, new[rng.randrange(len(new))])
     known = [index for index in order if standings[index].known]
-    near = [index for index in known if costs[index] <= costs[known[0]] * NEAR]
-    others = known[len(near) :]
-    if others and drawn > 1 - SECOND_LOOK:
-        return _with_first(order, others[rng.randrange(len(others))])
-    first = near[0]
-    if len(near) > 1:
-        one, other = rng.sample(near, 2)
-        busier = (standings[one].in_flight + 1) * costs[one] > (standings[other].in_flight + 1) * costs[other]
-        first = other if busier else one
+    if len(known) < len(order):
+        new = [index for index in order if not standings[index].known]
+        if not known or drawn < min(NEW_SHARE * len(new), MOST_NEW_SHARE):
+            return _with_first(order, new[int(rng.random() * len(new))])
+    near = 1
+    limit = costs[known[0]] * NEAR
+    while near < len(known) and costs[known[near]] <= limit:
+        near += 1
+    if drawn > 1 - SECOND_LOOK and near < len(known):
+        return _with_first(order, known[near + int(rng.random() * (len(known) - near))])
+    first = known[0]
+    if near > 1:
+        one = int(rng.random() * near)
+        other = (one + 1 + int(rng.random() * (near - 1))) % near
+        first = min(known[one], known[other], key=lambda index: (standings[index].in_flight + 1) * costs[index])
     return _with_first(order, first)
 
 
 def _with_first(order: list[int], first: int) -> list[int]:
-    order.remove(first)
-    order.insert(0, first)
+    if order[0] != first:
+        order.remove(first)
+        order.insert(0, first)
     return order

@@ -72,7 +72,12 @@ class Record(Generic[Cached]):
         self.paces[size_class].token.observe(seconds / tokens, now)
 
     def whole(self, size_class: int, seconds: float, tokens: int, now: float) -> None:
-        """A whole answer of `tokens` took `seconds`: split in the shape the offer is known by."""
+        """A whole answer of `tokens` took `seconds`: split in the shape the offer is known by.
+
+        Without its tokens, as after a client that left, nothing is learnt of it.
+        """
+        if not tokens:
+            return
         pace = self.paces[size_class]
         ttft = pace.ttft.value() if pace.ttft.slow_weight else SHAPE[0]
         token = pace.token.value() if pace.token.slow_weight else SHAPE[1]
