@@ -133,6 +133,33 @@ ANTHROPIC_VERSION = Parameter(
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
+# For clients that cannot add fields to a body; a body's `provider` wins.
+WISHES = (
+    Parameter(
+        "x-gateway-routing",
+        {"type": "string", "enum": ["priority", "order", "specified_providers", "round_robin", "least_latency"]},
+        "As `provider.routing.type`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-factor",
+        {"type": "string", "enum": ["cost", "price", "speed", "latency", "throughput", "quality"]},
+        "As `provider.routing.primary_factor`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-providers",
+        {"type": "string"},
+        "As `provider.routing.providers`, separated by commas.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-fallback",
+        {"type": "string"},
+        "As `provider.fallback`: `true`, `false`, or the name of a provider or model.",
+        place="header",
+    ),
+)
 DAY: Schema = {"type": "string", "format": "date"}
 METRIC = Parameter(
     "metric", {"type": "string", "enum": list(USAGE_METRICS)}, "What is counted.", "tokens", required=True
@@ -159,6 +186,7 @@ OPERATIONS: Mapping[str, Operation] = {
         },
         errors=CHAT_ERRORS,
         body=ChatCompletionRequest,
+        parameters=WISHES,
         sample={"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]},
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
         "Lines that begin with a colon keep the connection alive. A failure after the first chunk is an event with "
