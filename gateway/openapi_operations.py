@@ -157,6 +157,33 @@ KNOWN_TAG = Parameter(
 )
 TITLE = Parameter("X-Title", {"type": "string"}, "The calling application; kept with the generation.", place="header")
 REFERER = Parameter("HTTP-Referer", {"type": "string"}, "Its address, kept when it has no title.", place="header")
+# For clients that cannot add fields to a body; a body's `provider` wins.
+WISHES = (
+    Parameter(
+        "x-gateway-routing",
+        {"type": "string", "enum": ["priority", "order", "specified_providers", "round_robin", "least_latency"]},
+        "As `provider.routing.type`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-factor",
+        {"type": "string", "enum": ["cost", "price", "speed", "latency", "throughput", "quality"]},
+        "As `provider.routing.primary_factor`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-providers",
+        {"type": "string"},
+        "As `provider.routing.providers`, separated by commas.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-fallback",
+        {"type": "string"},
+        "As `provider.fallback`: `true`, `false`, or the name of a provider or model.",
+        place="header",
+    ),
+)
 DAY: Schema = {"type": "string", "format": "date"}
 METRIC = Parameter(
     "metric", {"type": "string", "enum": list(USAGE_METRICS)}, "What is counted.", "tokens", required=True
@@ -183,7 +210,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
         },
         errors=CHAT_ERRORS,
-        parameters=(TITLE, REFERER, EXPLAIN),
+        parameters=(TITLE, REFERER, EXPLAIN, *WISHES),
         body=ChatCompletionRequest,
         sample=HELLO,
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "

@@ -18,7 +18,7 @@ from gateway import choosing
 from gateway.attribution import calling_app
 from gateway.dialects import Dialect, named
 from gateway.errors import Fault, Forbidden, GatewayError, InvalidRequest, UpstreamFault
-from gateway.naming import chats, find, pool, reachable
+from gateway.naming import chats, find, find_model, pool, reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
@@ -195,7 +195,7 @@ def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model |
             )
         return pool(snapshot, caller, None)
     if said.preferred is not None:
-        find(snapshot, caller, said.preferred, "model_routing_config.preference")
+        find_model(snapshot, caller, said.preferred, "model_routing_config.preference")
     found = pool(snapshot, caller, said.models)
     return [one for one in found if one is not model]
 

@@ -14,6 +14,7 @@ from routing.catalog import Model, Offer, TariffVersion
 from routing.policy import Policy
 
 MOST_KEPT = 4096
+LONGEST_LIST = 8  # of providers; a longer one is worked out each time, for clients could fill the memory with them
 BEGINNING, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -150,9 +151,11 @@ def prospect(model: Model, policy: Policy) -> Prospect:
     found = _kept.get(place)
     # It holds on to both, so neither id can be another's while it is kept.
     if found is None:
-        if len(_kept) >= MOST_KEPT:
-            _kept.clear()
-        found = _kept[place] = Prospect(model, policy)
+        found = Prospect(model, policy)
+        if policy.providers is None or len(policy.providers) <= LONGEST_LIST:
+            if len(_kept) >= MOST_KEPT:
+                _kept.clear()
+            _kept[place] = found
     return found
 
 

@@ -20,13 +20,12 @@ from typing import Any
 
 from gateway import strict_json
 from gateway.protocols.openai_chat.request_messages import is_bound
-from gateway.protocols.openai_chat.request_parts import media_type_of
+from gateway.protocols.openai_chat.request_parts import CLAUDE, media_type_of
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
 JSON_WISH = "Answer with a JSON object."
 JSON_WISH_BYTES = 64  # that it adds to a body, at most: alone it is a message
 _JSON = re.compile("json", re.IGNORECASE)
-_CLAUDE = "anthropic-claude-v1"  # The format of thoughts that Anthropic's models sign.
 
 
 def rewrite(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -176,7 +175,7 @@ def _thought(block: dict[str, Any], index: int) -> dict[str, Any]:
         matter = {"type": "reasoning.text", "text": block["thinking"], "signature": block["signature"]}
     else:
         matter = {"type": "reasoning.encrypted", "data": block["data"]}
-    return {**matter, "format": _CLAUDE, "index": index}
+    return {**matter, "format": CLAUDE, "index": index}
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
