@@ -20,6 +20,7 @@ unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknow
 skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])
 spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
+statistics = Gauge("meterline_statistics_timestamp_seconds", "When the statistics in use were published; 0: none.")
 
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.
 answered = lru_cache(maxsize=64)(answers.labels)
