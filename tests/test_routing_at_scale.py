@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +122,34 @@ def test_a_provider_that_comes_and_goes_meets_no_wave_of_retries(
     first, second = dialled(simulated, names)
     assert first > 0
     assert first + second <= 1.1 * sent
+
+
+def test_an_outage_that_no_breaker_ends_is_met_with_so_many_retries_and_no_more(
+    database: None, alice: Tenant, simulated: SimulatedProvider, tmp_path: Path
+) -> None:
+    model, names = make_offers(alice, simulated, "status=503", "tokens=1")
+    model.offers.filter(priority=0).update(forced="closed")
+    with running(tmp_path, EGRESS_ALLOW=simulated.url) as (gateway,):
+        synchronize(gateway)
+        began = time.monotonic()
+        statuses = [gateway.chat(alice.secret, model.slug).status_code for _ in range(80)]
+        assert time.monotonic() - began < 10, "too slow to say anything of ten seconds"
+    assert statuses == 64 * [200] + 16 * [503]
+    assert dialled(simulated, names) == [80, 64]
+
+
+@pytest.mark.timeout(600)
+def test_a_provider_of_which_one_call_in_five_is_thirty_times_slower_is_left(
+    four: list[Gateway], alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    gray = "tokens=1&first=50ms&fault=slow@1500ms&fail_every=5"
+    model, names = make_offers(alice, simulated, gray, "tokens=1&first=50ms")
+    Policy.objects.create(level="project", project=alice.project, strategy="least_latency")
+    synchronize(*four)
+    assert set(send(four, alice.secret, model.slug, 400, lambda number: True)) == {200}
+    before = dialled(simulated, names)
+    count = 400
+    assert set(send(four, alice.secret, model.slug, count, lambda number: True)) == {200}
+    met = dialled(simulated, names)[0] - before[0]
+    assert before[0] > 0
+    assert met / 5 <= 0.01 * count  # fewer than one answer in a hundred is slow
