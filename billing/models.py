@@ -13,6 +13,10 @@ from django.db import connection, models
 from django.db.models.functions import Coalesce
 
 from accounts.models import ApiKey, Organization, Project
+from billing.aggregates import LateHour as LateHour
+from billing.aggregates import Mark as Mark
+from billing.aggregates import Span as Span
+from billing.aggregates import UsageRollup as UsageRollup
 
 
 class Tariff(models.Model):

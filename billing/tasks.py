@@ -1,4 +1,4 @@
-"""Celery tasks: each calls one statement, is safe to run twice and in any order, and money does not wait for it."""
+"""Celery tasks: each is one statement or call, safe to run twice and in any order, and money does not wait for it."""
 
 import os
 import socket
@@ -8,6 +8,7 @@ from celery import shared_task
 from django.db import connection
 
 from billing.leases import RESOLVED_AT_ONCE
+from billing.rollups import prune_usage, roll_up_usage
 
 MONTHS_AHEAD = 3
 HOUSEKEEPER = UUID(int=1)  # the lease of whoever runs these tasks; it never holds
@@ -37,8 +38,9 @@ def resolve_dead_holds() -> None:
 @shared_task(name="billing.prune")
 def prune() -> None:
     """Deletes what nobody reads any more: notes of changes and windows of limits after an hour, leases of long dead
-    processes without holds.
+    processes without holds, hours of usage whose days are kept.
     """
+    prune_usage()
     with connection.cursor() as cursor:
         cursor.execute("delete from accounts_change where at < now() - interval '1 hour'")
         cursor.execute(
@@ -49,3 +51,9 @@ def prune() -> None:
             "delete from billing_lease l where l.heartbeat_at < now() - interval '1 day'"
             " and not exists (select 1 from billing_hold h where h.lease = l.id)"
         )
+
+
+@shared_task(name="billing.roll_up_usage")
+def roll_up_usage_rows() -> None:
+    """Brings the usage by hour and day up to the present."""
+    roll_up_usage()

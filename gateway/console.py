@@ -40,6 +40,7 @@ NAVIGATION = (
         (
             ("Overview", "speed", "admin:index"),
             ("Generations", "receipt_long", "admin:billing_usage_changelist"),
+            ("Health", "monitor_heart", "health_board"),
             ("Open requests", "hourglass_top", "admin:billing_hold_changelist"),
             ("Processes", "memory", "admin:billing_lease_changelist"),
         ),

@@ -3,7 +3,7 @@
 Amounts are dollars, exact. Errors have the dialect's envelope, answers `{"success": true, "data": …}`.
 """
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway import process
 from gateway.errors import InvalidRequest, Unavailable
 from gateway.generation_views import EitherScope
 from gateway.model_lists import number
+from gateway.periods import Days, day, span, today
 from gateway.rest import ApiView, json_response
 
 MOST_DAYS = 31
@@ -37,7 +38,8 @@ BUDGETS = """
 """
 
 
-async def _read(query: str, params: list[object]) -> list[tuple[Any, ...]]:
+async def read(query: str, params: list[object]) -> list[tuple[Any, ...]]:
+    """The rows of a query on the books. Raises `Unavailable` while the database is away."""
     try:
         return await process.current().backbone.connections.call(query, params)
     except DatabaseAway as error:
@@ -57,7 +59,7 @@ class Balance(ApiView):
 
     async def get(self, request: Request) -> HttpResponse:
         """The balance; negative when a soft budget was passed."""
-        budgets = await _read(BUDGETS, [self.caller.organization])
+        budgets = await read(BUDGETS, [self.caller.organization])
         found = next((budget for budget in budgets if budget[0] == "total"), None)
         left = found[1] - found[2] if found else None
         data = {
@@ -83,7 +85,7 @@ class TokenUsage(EitherScope):
     async def get(self, request: Request) -> HttpResponse:
         """The key's quota in dollars, with its models and the end of its life (Unix seconds; 0: none)."""
         caller = self.caller
-        budgets = await _read(BUDGETS, [caller.key])
+        budgets = await read(BUDGETS, [caller.key])
         period, granted, used, held = budgets[0] if budgets else (None, ZERO, None, ZERO)
         data = {
             "object": "token_usage",
@@ -125,27 +127,25 @@ class UsageReport(ApiView):
 
     async def get(self, request: Request) -> HttpResponse:
         """One row a group that has generations; `unpriced_requests` have no known charge and are not in `cost`."""
-        first, last = _days(request)
+        days = _days(request)
         groups = _groups(request.GET.get("group_by") or "day")
-        begin = datetime.combine(first, time(), UTC)
-        end = datetime.combine(last, time(), UTC) + timedelta(days=1)
         hour = timedelta(hours=1)
-        rows = await _read(
+        rows = await read(
             self.QUERY,
             [
                 "day" in groups,
                 "model" in groups,
                 self.caller.organization,
-                first_id(begin - hour),
-                first_id(end + hour),
-                begin,
-                end,
+                first_id(days.begin - hour),
+                first_id(days.end + hour),
+                days.begin,
+                days.end,
             ],
         )
         data = {
             "currency": "usd",
-            "starting_at": first.isoformat(),
-            "ending_at": last.isoformat(),
+            "starting_at": days.first.isoformat(),
+            "ending_at": days.last.isoformat(),
             "group_by": groups,
             "entries": [_entry(row, groups) for row in rows],
         }
@@ -153,8 +153,8 @@ class UsageReport(ApiView):
 
 
 def _entry(row: tuple[Any, ...], groups: list[str]) -> dict[str, Any]:
-    day, model, requests, prompt, completion, cached, reasoning, charge, unpriced = row
-    keys = {"day": ("date", day), "model": ("model", model)}
+    date, model, requests, prompt, completion, cached, reasoning, charge, unpriced = row
+    keys = {"day": ("date", date), "model": ("model", model)}
     return {
         **dict(keys[group] for group in groups),
         "requests": requests,
@@ -175,24 +175,7 @@ def _groups(text: str) -> list[str]:
     return groups
 
 
-def _days(request: Request) -> tuple[date, date]:
-    last = _day(request, "ending_at") or datetime.now(UTC).date()
-    first = _day(request, "starting_at") or last - timedelta(days=USUAL_DAYS - 1)
-    if first > last:
-        raise InvalidRequest("starting_at must not be after ending_at.", param="starting_at", code="invalid_value")
-    if (last - first).days >= MOST_DAYS:
-        raise InvalidRequest(f"Ask for at most {MOST_DAYS} days at once.", param="starting_at", code="invalid_value")
-    return first, last
-
-
-def _day(request: Request, name: str) -> date | None:
-    text = request.GET.get(name)
-    if not text:
-        return None
-    try:
-        day = date.fromisoformat(text)
-        if not 2000 <= day.year <= 2200 or day.isoformat() != text:
-            raise ValueError
-    except ValueError as error:
-        raise InvalidRequest(f"{name} must be a day like 2026-01-31.", param=name, code="invalid_value") from error
-    return day
+def _days(request: Request) -> Days:
+    last = day(request, "ending_at") or today()
+    first = day(request, "starting_at") or last - timedelta(days=USUAL_DAYS - 1)
+    return span(first, last, MOST_DAYS)

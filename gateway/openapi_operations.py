@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.errors import (
@@ -43,8 +43,18 @@ from gateway.openapi_answers import (
     UploadForm,
     UsageAnswer,
 )
+from gateway.openapi_statistics import (
+    LeaderboardAnswer,
+    MarketShareAnswer,
+    ModelUsageAnswer,
+    PerformanceAnswer,
+    TimeseriesAnswer,
+    TrendingAnswer,
+)
+from gateway.performance_views import METRICS
 from gateway.protocols.openai_chat.answer_schema import ChatCompletion, ChatCompletionChunk
 from gateway.protocols.openai_chat.request_schema import ChatCompletionRequest
+from gateway.statistics_views import MOST_LIMIT, USAGE_METRICS, WIDTHS
 
 Schema = dict[str, Any]
 
@@ -124,6 +134,14 @@ KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
 DAY: Schema = {"type": "string", "format": "date"}
+METRIC = Parameter(
+    "metric", {"type": "string", "enum": list(USAGE_METRICS)}, "What is counted.", "tokens", required=True
+)
+WIDTH = Parameter("bucket_width", {"type": "string", "enum": list(WIDTHS)}, "A day or a week.", "1d", required=True)
+TOP = Parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT}, "How many are told apart; 10.", "10")
+FIRST_DAY = Parameter("starting_at", DAY, "The first UTC day.", "2026-01-01")
+LAST_DAY = Parameter("ending_at", DAY, "The last UTC day.", "2026-01-30")
+PAST = tuple(replace(parameter, required=True) for parameter in (FIRST_DAY, LAST_DAY))
 FILE_NAME = {"name": "$FILE"}
 ETAG = {"ETag": "Of the body, strong."}
 UNCHANGED: Mapping[int, tuple[str, type | None]] = {304: ("The answer of this ETag is still right.", None)}
@@ -185,6 +203,63 @@ OPERATIONS: Mapping[str, Operation] = {
                 "group_by", {"type": "string", "enum": ["day", "model", "day,model", "model,day"]}, "The rows.", "model"
             ),
         ),
+    ),
+    "Timeseries.get": Operation(
+        BOOKS,
+        "Get use over time by model",
+        answers=(TimeseriesAnswer,),
+        parameters=(METRIC, WIDTH, FIRST_DAY, LAST_DAY, TOP),
+        about="At most 60 buckets; by default the last 30 days or 12 weeks. Weeks begin on Monday, and days are moved "
+        "back to theirs. Models beyond the limit are `__others__`.",
+    ),
+    "MarketShare.get": Operation(
+        BOOKS,
+        "Get use over time by author",
+        answers=(MarketShareAnswer,),
+        parameters=(METRIC, WIDTH, FIRST_DAY, LAST_DAY, TOP),
+        about="As the time series by model. Values are absolute.",
+    ),
+    "Leaderboard.get": Operation(
+        BOOKS,
+        "Get the models by use",
+        answers=(LeaderboardAnswer,),
+        parameters=(METRIC, FIRST_DAY, LAST_DAY, TOP),
+        about="By default since the organization's first day. `__others__` has the rank after the last.",
+    ),
+    "ModelUsage.get": Operation(
+        BOOKS,
+        "Get one model's use by day",
+        answers=(ModelUsageAnswer,),
+        parameters=(
+            Parameter("model", {"type": "string", "minLength": 1}, "Its slug.", "openai/gpt-4.1-mini", required=True),
+            METRIC,
+            *PAST,
+        ),
+        about="At most 30 days. Days without use are left out; a model that nobody used has none.",
+    ),
+    "Trending.get": Operation(
+        BOOKS,
+        "Get the models whose use grows",
+        answers=(TrendingAnswer,),
+        parameters=(METRIC, WIDTH, replace(LAST_DAY, description="The last UTC day; yesterday."), TOP),
+        about="A day against the day before, or seven days against the seven before. The score is log(1 + value) x "
+        "(value + a) / (previous value + a), where a is 1000 tokens or a cent.",
+    ),
+    "Performance.get": Operation(
+        BOOKS,
+        "Get the fastest models, or the best cached",
+        answers=(PerformanceAnswer,),
+        parameters=(
+            Parameter(
+                "metric",
+                {"type": "string", "enum": list(METRICS)},
+                "Tokens a second, mean milliseconds to the first token, or the share of prompt tokens from a cache.",
+                "ttft",
+                required=True,
+            ),
+            *PAST,
+        ),
+        about="At most 30 days; the ten best models, of your own requests alone.",
     ),
     "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,)),
     "FileList.post": Operation(

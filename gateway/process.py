@@ -15,6 +15,7 @@ from gateway import telemetry
 from gateway.egress import Egress, parse_allow
 from gateway.ejections import Ejections
 from gateway.files import Files
+from gateway.published import Statistics
 from gateway.seats import Rotations, Seats
 from gateway.snapshot import Snapshots
 from gateway.upstream import Upstream
@@ -76,6 +77,7 @@ class Process:
         )
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.statistics = Statistics(self.backbone.connections, self.health)
         self.seats = Seats()
         self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,7 +87,7 @@ class Process:
         """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
         await self.backbone.start()
         loop = asyncio.get_running_loop()
-        keepers = self.snapshots.keep(), self.ejections.keep(), self._watch_expiry()
+        keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
         self._tasks = [loop.create_task(keeper) for keeper in keepers]
 
     async def _watch_expiry(self) -> None:

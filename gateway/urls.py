@@ -4,7 +4,17 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from gateway import docs_views, file_views, generation_views, management_views, model_views, views
+from gateway import (
+    docs_views,
+    file_views,
+    generation_views,
+    health_board,
+    management_views,
+    model_views,
+    performance_views,
+    statistics_views,
+    views,
+)
 from gateway.model_lists import ANTHROPIC, GOOGLE
 from gateway.rest import UnknownPath
 
@@ -16,6 +26,12 @@ v1 = [
     path("management/generation", generation_views.Generations.as_view()),
     path("management/payg/balance", management_views.Balance.as_view()),
     path("management/usage", management_views.UsageReport.as_view()),
+    path("management/statistics/timeseries", statistics_views.Timeseries.as_view()),
+    path("management/statistics/leaderboard", statistics_views.Leaderboard.as_view()),
+    path("management/statistics/market_share", statistics_views.MarketShare.as_view()),
+    path("management/statistics/model_usage", statistics_views.ModelUsage.as_view()),
+    path("management/statistics/trending", statistics_views.Trending.as_view()),
+    path("management/statistics/performance", performance_views.Performance.as_view()),
     path("user/balance", management_views.Balance.as_view()),
     path("files", file_views.FileList.as_view()),
     path("files/<str:name>", file_views.OneFile.as_view()),
@@ -47,6 +63,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("docs", docs_views.Page.as_view()),
     path("docs/docs.css", docs_views.Stylesheet.as_view()),
     re_path(r"^(v1|v1beta|api|anthropic)(/.*)?$", UnknownPath.as_view()),
+    path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
+    path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
+    path(
+        "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
+    ),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

@@ -32,6 +32,11 @@ APP_WRITES = {
     "billing_usage": {"insert", "update"},
     "billing_ledgerentry": {"insert"},
     "accounts_change": {"delete"},
+    "billing_usagerollup": {"insert", "update", "delete"},
+    "billing_latehour": {"insert", "update", "delete"},
+    "billing_mark": {"insert", "update", "delete"},
+    "routing_offerrollup": {"insert", "update", "delete"},
+    "routing_offerstatistics": {"insert", "update", "delete"},
     "routing_ejection": {"insert", "update", "delete"},
 }
 # What the console does to these: an operator ends a rest, and with an offer goes its history.

@@ -29,7 +29,8 @@ from tests.product import ROOT, environment, until
 pytestmark = pytest.mark.backbone
 
 TASKS = sorted({entry["task"] for entry in product.conf.beat_schedule.values()})
-ORDERS = list(itertools.permutations(TASKS))
+# Every task is the first, the last, and before and after each other one; all orders of that many would take an hour.
+ORDERS = [(*way[place:], *way[:place]) for way in (tuple(TASKS), tuple(reversed(TASKS))) for place in range(len(TASKS))]
 
 
 class Worker:
@@ -204,8 +205,9 @@ def mess(alice: Tenant) -> Iterator[Mess]:
 def test_every_scheduled_task_is_known() -> None:
     product.loader.import_default_modules()
     ours = {name for name in product.tasks if not name.startswith("celery.")}
-    billings = {"billing.make_partitions", "billing.prune", "billing.resolve_dead_holds"}
-    assert ours == set(TASKS) == {*billings, "gateway.prune_files"}
+    billings = {"billing.make_partitions", "billing.prune", "billing.resolve_dead_holds", "billing.roll_up_usage"}
+    routings = {"routing.prune", "routing.roll_up"}
+    assert ours == set(TASKS) == {*billings, *routings, "gateway.prune_files"}
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(task.partition(".")[2] for task in order))
@@ -254,7 +256,7 @@ def test_a_partition_made_by_the_worker_takes_rows_and_is_closed_to_it(worker: W
         assert f"{first.year}_{first.month:02}" == months()[-1]
         facts = {"id": f"{int(first.timestamp() * 1000):012x}70008000000000000000", "generation": str(uuid4()),
                  "number": 1, "provider": "", "upstream_model": "", "started_at": str(first), "status": "dialling",
-                 "fault": ""}  # fmt: skip
+                 "fault": "", "model": ""}  # fmt: skip
         rows = owner.execute(
             "insert into billing_attempt select * from jsonb_populate_record(null::billing_attempt, %s)"
             " returning tableoid::regclass::text",

@@ -34,6 +34,22 @@ begin
 end
 $$;
 
+-- Notes the hours of usage rows that came so late that their rollup may not look at them again. Every note is a row of
+-- its own: one that another transaction has written could be taken away before this one's usage is to be seen.
+create or replace function billing_note_late(p_ids uuid[])
+returns void
+language plpgsql as $$
+declare
+    v_old uuid := billing_first_id(clock_timestamp() - interval '30 minutes');
+begin
+    if v_old > any(p_ids) then
+        insert into billing_latehour (hour)
+        select distinct date_trunc('hour', u.created_at, 'UTC')
+          from billing_usage u where u.id = any(p_ids) and u.id < v_old;
+    end if;
+end
+$$;
+
 -- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
 --   counters [ids], tries [rows of billing_attempt].
 -- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
@@ -127,6 +143,7 @@ begin
     delete from billing_hold h where h.id = any(v_ids);
 
     perform billing_close(v_fresh || v_late);
+    perform billing_note_late(v_fresh || v_late);
 
     insert into billing_attempt as a (id, generation, number, provider, upstream_model, started_at, duration_ms,
                                       ttft_ms, status, fault, upstream_status, model, credential, prompt_tokens,
@@ -191,6 +208,7 @@ begin
     )
     select coalesce(array_agg(ended.id), '{}') into v_ended from ended;
     perform billing_close(v_ended);
+    perform billing_note_late(v_ended);
 
     update billing_attempt a set status = case when p_cost is null then 'unknown' else p_status end
      where a.generation = any(v_ended) and a.status = 'dialling';

@@ -12,8 +12,10 @@ from routing.models.provider import (
     credential_place,
     validate_base_url,
 )
+from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, Window
 
 __all__ = [
+    "ALL_SIZES",
     "AuthStyle",
     "CapField",
     "ChoiceWeight",
@@ -26,11 +28,14 @@ __all__ = [
     "Modality",
     "Model",
     "Offer",
+    "OfferRollup",
+    "OfferStatistics",
     "Policy",
     "Protocol",
     "Provider",
     "Strategy",
     "Term",
+    "Window",
     "Word",
     "credential_place",
     "model_slug_validator",

@@ -5,9 +5,11 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
+from routing.breaker import Rest
 from routing.faults import Fault
 from routing.health import Health, State
 from routing.latency import fastest_first
+from routing.rests import News
 from routing.retries import RetryBudget
 from routing.trials import Trial
 from tests.offers import make_offer, make_provider
@@ -21,7 +23,8 @@ class Ours:
     """What a gateway process does under `least_latency`."""
 
     def __init__(self, providers: Sequence[Provider], seed: int, *, failure_threshold: int = 5) -> None:
-        self.health = Health()
+        self.opened: list[float] = []  # when something began to rest
+        self.health = Health(self._hear)
         self.retries = RetryBudget(0.0)
         self.offers = [
             make_offer(make_provider(slug=provider.name, failure_threshold=failure_threshold, cooldown=15.0))
@@ -29,6 +32,10 @@ class Ours:
         ]
         self._providers = providers
         self._random = random.Random(seed)
+
+    def _hear(self, news: News, rest: Rest, now: float) -> None:
+        if news is News.OPENED:
+            self.opened.append(now)
 
     def request(self, now: float) -> None:
         """Counts it."""

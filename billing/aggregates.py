@@ -1,0 +1,87 @@
+"""Rows that Celery workers make of the hot tables, and how far they have come. Made again from them, they are the same.
+
+`billing/models.py` shows them as its own; `billing/rollups.py` writes them.
+"""
+
+from django.db import models
+
+
+class Span(models.TextChoices):
+    """How long a rollup's time is, UTC."""
+
+    MINUTE = "minute", "A minute"
+    HOUR = "hour", "An hour"
+    DAY = "day", "A day"
+
+
+class UsageRollup(models.Model):
+    """What an organization used of a model at a provider in an hour or a day, UTC, by when its requests began.
+
+    The exact sum over its usage rows: token buckets are as inclusive as theirs, `charge` is of the generations with a
+    known price, `unpriced` counts the others. `ttft_*` are of streamed answers: how many, and milliseconds together;
+    `output_*` of completed ones: tokens, and the milliseconds in which they came (of an answer that was not streamed,
+    all of them). Hours are kept for 35 days, days for ever.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    span = models.CharField(max_length=8, choices=Span.choices)
+    starts_at = models.DateTimeField()
+    organization = models.UUIDField()
+    model = models.TextField()
+    provider = models.TextField()
+    requests = models.BigIntegerField()
+    completed = models.BigIntegerField()
+    prompt_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+    cached_tokens = models.BigIntegerField()
+    cache_write_5m_tokens = models.BigIntegerField()
+    cache_write_1h_tokens = models.BigIntegerField()
+    audio_input_tokens = models.BigIntegerField()
+    image_input_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField()
+    audio_output_tokens = models.BigIntegerField()
+    web_searches = models.BigIntegerField()
+    charge = models.DecimalField(max_digits=30, decimal_places=12)
+    unpriced = models.BigIntegerField()
+    ttft_count = models.BigIntegerField()
+    ttft_ms = models.BigIntegerField()
+    output_tokens = models.BigIntegerField()
+    output_ms = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["span", "starts_at", "organization", "model", "provider"], name="one_usage_rollup_a_time"
+            )
+        ]
+        indexes = [  # statistics of one organization
+            models.Index(fields=["organization", "span", "starts_at"], name="usage_rollup_by_organization")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} at {self.provider}, {self.span} of {self.starts_at:%Y-%m-%d %H:%M}"
+
+
+class LateHour(models.Model):
+    """An hour of which a usage row was settled after its rollup had passed it: it is to be made again.
+
+    Written by settlement with the row, one note each, so that taking notes away never takes one whose row is not to be
+    seen yet.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    hour = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H:%M}"
+
+
+class Mark(models.Model):
+    """How far a periodic piece of work has come: all before `until` is done. Its row is the work's lock."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    until = models.DateTimeField()
+    ran_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name} until {self.until:%Y-%m-%d %H:%M:%S}"

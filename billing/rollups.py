@@ -1,0 +1,144 @@
+"""Usage by hour and day, made of the usage rows: what reports and statistics read instead of millions of them.
+
+A window made again is the same: its rows are deleted and inserted in one transaction. Two workers do not meet: who
+finds the work's mark locked leaves it to the other. A stopped worker goes on from its mark, a day a step.
+"""
+
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
+
+from billing.ids import EPOCH, first_id
+
+HOURS_KEPT = timedelta(days=35)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+# An id's clock is the process's, `created_at` is the database's.
+CLOCKS_APART = HOUR
+# What settles within half an hour of its beginning is found by making the last hours again; later ones leave a note
+# (`billing/sql/settlement.sql`).
+MADE_AGAIN = HOUR
+
+COUNTED = (
+    *("requests", "completed", "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_5m_tokens"),
+    *("cache_write_1h_tokens", "audio_input_tokens", "image_input_tokens", "reasoning_tokens", "audio_output_tokens"),
+    *("web_searches", "charge", "unpriced", "ttft_count", "ttft_ms", "output_tokens", "output_ms"),
+)
+COLUMNS = ", ".join(COUNTED)
+
+CLEAR = "delete from billing_usagerollup where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
+
+MAKE_HOURS = f"""
+insert into billing_usagerollup (span, starts_at, organization, model, provider, {COLUMNS})
+select 'hour', date_trunc('hour', u.created_at, 'UTC'), u.organization, u.model, u.provider,
+       count(*), count(*) filter (where u.status = 'completed'),
+       sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.cached_tokens), sum(u.cache_write_5m_tokens),
+       sum(u.cache_write_1h_tokens), sum(u.audio_input_tokens), sum(u.image_input_tokens), sum(u.reasoning_tokens),
+       sum(u.audio_output_tokens), sum(u.web_searches),
+       coalesce(sum(u.charge), 0), count(*) filter (where u.charge is null),
+       count(u.ttft_ms) filter (where u.stream), coalesce(sum(u.ttft_ms) filter (where u.stream), 0),
+       coalesce(sum(u.completion_tokens) filter (where t.counts), 0), coalesce(sum(t.ms) filter (where t.counts), 0)
+  from billing_usage u
+ cross join lateral (
+     select u.status = 'completed' and u.completion_tokens > 0 and u.duration_ms is not null as counts,
+            greatest(u.duration_ms - case when u.stream then coalesce(u.ttft_ms, 0) else 0 end, 1) as ms
+ ) t
+ where u.id >= %(from_id)s and u.id < %(to_id)s and u.created_at >= %(start)s and u.created_at < %(end)s
+ group by 2, 3, 4, 5
+"""  # noqa: S608 - names of columns, all of them above
+
+MAKE_DAYS = f"""
+insert into billing_usagerollup (span, starts_at, organization, model, provider, {COLUMNS})
+select 'day', date_trunc('day', starts_at, 'UTC'), organization, model, provider,
+       {", ".join(f"sum({name})" for name in COUNTED)}
+  from billing_usagerollup
+ where span = 'hour' and starts_at >= %(start)s and starts_at < %(end)s
+ group by 2, 3, 4, 5
+"""  # noqa: S608 - names of columns, all of them above
+
+FIRST_ID = "select billing_moment(id) from billing_usage where id >= %s order by id limit 1"
+TAKE_NOTES = """
+delete from billing_latehour where id in (select id from billing_latehour order by id limit 1000)
+returning date_trunc('day', hour, 'UTC')
+"""
+
+
+def take_mark(cursor: CursorWrapper, name: str) -> tuple[datetime, datetime] | None:
+    """Locks the mark `name` until the transaction ends: until when its work is done, and the database's time.
+
+    None when another has it. Work that has never run is done until 1970.
+    """
+    cursor.execute(
+        "insert into billing_mark (name, until, ran_at) values (%s, %s, %s) on conflict do nothing",
+        [name, EPOCH, EPOCH],
+    )
+    cursor.execute(
+        "select until, clock_timestamp() from billing_mark where name = %s for update skip locked",
+        [name],
+    )
+    found: tuple[datetime, datetime] | None = cursor.fetchone()
+    return found
+
+
+def set_mark(cursor: CursorWrapper, name: str, until: datetime, ran_at: datetime) -> None:
+    """Moves a mark that is taken."""
+    cursor.execute("update billing_mark set until = %s, ran_at = %s where name = %s", [until, ran_at, name])
+
+
+def roll_up_usage(most_days: int = 400) -> bool:
+    """Brings the rollups up to the present, at most `most_days` days at once; whether that was all there is to do."""
+    return any(_step() for _ in range(most_days))
+
+
+def _step() -> bool:
+    """One transaction: a day, or the last hours; and the days that late settlements have changed."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        found = take_mark(cursor, "usage")
+        if found is None:
+            return True
+        until, now = found
+        cursor.execute(FIRST_ID, [first_id(max(EPOCH, until - MADE_AGAIN - CLOCKS_APART))])
+        first = cursor.fetchone()
+        if first is not None:  # nothing was used before
+            until = min(max(until, first[0] - CLOCKS_APART), now)
+        start = _floor(until - MADE_AGAIN, HOUR)
+        if now - until > DAY:
+            start = _floor(start, DAY)  # whole, since its hours may soon be forgotten
+        end = min(_floor(until, DAY) + DAY, _floor(now, HOUR) + HOUR)
+        make(cursor, start, end)
+        # Taken before the next statement looks: whatever a note was written with is to be seen by then.
+        cursor.execute(TAKE_NOTES)
+        for day in sorted({day for (day,) in cursor.fetchall()}):
+            make(cursor, day, day + DAY)
+        set_mark(cursor, "usage", min(end, now), now)
+        return end > now
+
+
+def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
+    """Makes the hours of a time, and the days that they are in, from the usage rows. Both ends are full hours, UTC.
+
+    The other hours of those days must be there, so days whose hours are forgotten are made whole.
+    """
+    window = {"start": start, "end": end}
+    ids = {
+        "from_id": first_id(max(EPOCH, start - CLOCKS_APART)),
+        "to_id": first_id(end + CLOCKS_APART),
+    }
+    cursor.execute(CLEAR, {"span": "hour", **window})
+    cursor.execute(MAKE_HOURS, {**window, **ids})
+    days = {"start": _floor(start, DAY), "end": _floor(end + DAY - timedelta(microseconds=1), DAY)}
+    cursor.execute(CLEAR, {"span": "day", **days})
+    cursor.execute(MAKE_DAYS, days)
+
+
+def prune_usage() -> None:
+    """Forgets hours after 35 days; their days stay."""
+    with connection.cursor() as cursor:
+        cursor.execute("select date_trunc('day', now(), 'UTC')")
+        (today,) = cursor.fetchone()
+        cursor.execute("delete from billing_usagerollup where span = 'hour' and starts_at < %s", [today - HOURS_KEPT])
+
+
+def _floor(moment: datetime, step: timedelta) -> datetime:
+    """The start of the UTC hour or day that holds `moment`."""
+    return EPOCH + (moment - EPOCH) // step * step

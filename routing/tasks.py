@@ -1,0 +1,17 @@
+"""Celery tasks: the statistics of offers. Routing goes on without them, with what it knows."""
+
+from celery import shared_task
+
+from routing.statistics import prune, roll_up
+
+
+@shared_task(name="routing.roll_up")  # type: ignore[untyped-decorator]  # Celery ships no types
+def roll_up_attempts() -> None:
+    """Brings the statistics of offers up to the present and publishes them."""
+    roll_up()
+
+
+@shared_task(name="routing.prune")  # type: ignore[untyped-decorator]  # Celery ships no types
+def prune_rollups() -> None:
+    """Forgets what the windows no longer reach."""
+    prune()
