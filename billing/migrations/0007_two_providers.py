@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """The ledger of a generation that two providers answered: each is owed its own share."""
 
     dependencies = [
-        ("billing", "0005_attempts_and_plans"),
+        ("billing", "0006_usage_rollups"),
     ]
 
     operations = [
