@@ -300,7 +300,8 @@ def test_a_code_hidden_in_an_errors_metadata_is_read(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
     seen: list[Any] = []
-    for number, inner in enumerate(({"code": 429}, {"code": "429"}, {"metadata": {"code": 429}}, {"metadata": {}})):
+    errors: list[dict[str, Any]] = [{"code": 429}, {"code": "429"}, {"metadata": {"code": 429}}, {"metadata": {}}]
+    for number, inner in enumerate(errors):
         body = json.dumps({"error": {"message": "Provider returned error", **inner}}).encode()
         option = simulated.script(f"hidden-{number}", body, content_type="application/json")
         model = make_model(make_provider(simulated.base_url, "sk-1"), f"sim-small?{option}")

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,7 @@ def four(
         yield gateways
 
 
-def make_offers(
-    tenant: Tenant, simulated: SimulatedProvider, *options: str, **fields: float
-) -> tuple[Model, list[str]]:
+def make_offers(tenant: Tenant, simulated: SimulatedProvider, *options: str, **fields: Any) -> tuple[Model, list[str]]:
     """A model with an offer a provider, by priority, and the names that the provider's bill knows them by."""
     names = [f"{tenant.organization.slug}-{number}?{option}" for number, option in enumerate(options)]
     model = make_model(make_provider(simulated.base_url, **fields), names[0])
