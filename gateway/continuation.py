@@ -37,4 +37,5 @@ def goes_on(candidate: Candidate) -> bool:
 
 def worst_case(candidate: Candidate, input_tokens: int) -> pricing.WorstCase:
     """What an answer comes to at worst that this candidate begins or continues."""
-    return pricing.worst_case_continued(input_tokens, candidate.rates)
+    ceilings = candidate.prices.ceilings()
+    return ceilings.at(input_tokens + candidate.output_cap).worst_continued(input_tokens)

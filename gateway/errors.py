@@ -10,6 +10,7 @@
     ├── MethodNotAllowed              405
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
+    ├── TooManyReads                  422  of the management endpoints, as their documents have it; with Retry-After
     ├── HeadersTooLarge               431
     ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
     └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
@@ -119,6 +120,10 @@ class InsufficientCredit(GatewayError):
 
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class TooManyReads(GatewayError):
+    status, type, code = 422, "rate_limit_error", "too_many_reads"
 
 
 class HeadersTooLarge(GatewayError):

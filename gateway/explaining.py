@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from billing.pricing import price
 from billing.tokens import Tokens, estimate
 from gateway import strict_json
 from gateway.errors import GatewayError
@@ -119,7 +118,7 @@ def into_answer(part: bytes, plan: Mapping[str, Any]) -> bytes:
 def _prices(candidate: Candidate, plan: Plan) -> dict[str, Any]:
     wanted = plan.wanted
     answer = min(LIKELY_ANSWER, candidate.output_cap) * wanted.copies
-    likely = price(Tokens(prompt=estimate(wanted.text_bytes), completion=answer), candidate.rates).charge
+    likely = candidate.prices.price(Tokens(prompt=estimate(wanted.text_bytes), completion=answer)).charge
     most = candidate.worst.at(candidate.output_cap)
     return {
         "expected_price": None if likely is None else number(likely),

@@ -263,11 +263,12 @@ class Generation:
         fault.retry_after = soonest or fault.retry_after or cooldown
 
     def first_event(self) -> None:
-        """Notes the first meaningful event."""
+        """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
         self.attempt.first_event()
         if self._ttft_ms is None:
             self._ttft_ms = _ms(self._started)
-            telemetry.first_token(self.attempt.row.provider).observe(self._ttft_ms / 1000)
+            if self.call.asked.stream:
+                telemetry.first_token(self.attempt.row.provider).observe(self._ttft_ms / 1000)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -383,6 +384,7 @@ class Generation:
             "stream": asked.stream,
             "end_user": asked.end_user or "",
             "metadata": asked.metadata,
+            "app": self.call.app,
         }
 
 

@@ -23,7 +23,7 @@ SERVED_AS_THEY_ARE = (
     "model", "status", "error", "finish_reason", "native_finish_reason", "stream", "ttft_ms", "duration_ms",
     "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens",
     "audio_input_tokens", "image_input_tokens", "reasoning_tokens", "audio_output_tokens", "web_searches", "basis",
-    "end_user", "metadata", "charge", "overrun",
+    "end_user", "metadata", "app", "charge", "overrun",
 )  # fmt: skip
 
 

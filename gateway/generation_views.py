@@ -12,6 +12,7 @@ from gateway.authentication import require
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.explaining import wished
 from gateway.generation_lookup import generation
+from gateway.read_limit import count_read
 from gateway.rest import ApiView, json_response
 
 # RFC 9745: the moment (Unix seconds) since when the path is deprecated; it goes on working.
@@ -54,13 +55,14 @@ class Generations(EitherScope):
             select id, model, status, error, finish_reason, native_finish_reason, stream, attempts, ttft_ms,
                    duration_ms, prompt_tokens, completion_tokens, cached_tokens, cache_write_5m_tokens,
                    cache_write_1h_tokens, audio_input_tokens, image_input_tokens, reasoning_tokens,
-                   audio_output_tokens, web_searches, basis, end_user, metadata, charge::text, overrun::text,
+                   audio_output_tokens, web_searches, basis, end_user, metadata, app, charge::text, overrun::text,
                    arithmetic, tariff_version, created_at, settled_at, plan
               from billing_usage where id = %s and organization = %s) u
     """
 
     async def get(self, request: Request) -> HttpResponse:
         """The generation `id` (or `generate_id`), or one 404: for none, another organization's, and a running one."""
+        await count_read(self.caller, "generation")
         text = request.GET.get("id") or request.GET.get("generate_id")
         if not text:
             raise InvalidRequest("Give the id of a generation: ?id=…", param="id")

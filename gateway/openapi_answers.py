@@ -34,12 +34,29 @@ class Error(Struct):
     ] = UNSET
 
 
+class Range(Struct):
+    """A size, in thousands (1000) of tokens; a bound that is left out is none."""
+
+    unit: Literal["kTokens"]
+    gte: Annotated[float | UnsetType, Meta(description="This size or more.")] = UNSET
+    gt: Annotated[float | UnsetType, Meta(description="More than this size.")] = UNSET
+    lte: Annotated[float | UnsetType, Meta(description="This size or less.")] = UNSET
+    lt: Annotated[float | UnsetType, Meta(description="Less than this size.")] = UNSET
+
+
+class Conditions(Struct):
+    """Which requests a price is for. It is every token's of such a request, not only of those beyond a bound."""
+
+    prompt_tokens: Annotated[Range, Meta(description="The size of the whole prompt, cached tokens included.")]
+
+
 class Price(Struct):
-    """One price of an item."""
+    """One price of an item. Without conditions it is for every request."""
 
     value: Annotated[float, Meta(ge=0, description="Exact.")]
     unit: Literal["perMTokens", "perCount"]
     currency: Literal["USD"]
+    conditions: Conditions | UnsetType = UNSET
 
 
 class ModelFacts(Struct, kw_only=True):
@@ -165,6 +182,7 @@ class Generation(Struct):
     requestRetryTimes: Count
     attempts: list[Attempt]
     metadata: dict[str, Any] | None
+    app: str | None
     x_gateway_plan: Plan | None
 
 

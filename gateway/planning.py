@@ -15,9 +15,10 @@ from uuid import UUID
 
 from accounts.callers import Caller
 from gateway import choosing
+from gateway.attribution import calling_app
 from gateway.dialects import Dialect, named
 from gateway.errors import Fault, Forbidden, GatewayError, InvalidRequest, UpstreamFault
-from gateway.naming import chats, find, pool, reachable
+from gateway.naming import chats, find, find_model, pool, reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
@@ -50,6 +51,7 @@ class Call:
     model: Model
     plan: Plan
     request_id: str = ""
+    app: str | None = None  # which application calls, in its own words
     conversation: int | None = None
     dialled: Candidate | None = None
     explain: bool = False
@@ -159,7 +161,7 @@ def prepare(
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, models[0], found, request_id, place)
+    return Call(id, caller, asked, models[0], found, request_id, calling_app(meta), place)
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
@@ -193,7 +195,7 @@ def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model |
             )
         return pool(snapshot, caller, None)
     if said.preferred is not None:
-        find(snapshot, caller, said.preferred, "model_routing_config.preference")
+        find_model(snapshot, caller, said.preferred, "model_routing_config.preference")
     found = pool(snapshot, caller, said.models)
     return [one for one in found if one is not model]
 

@@ -11,7 +11,7 @@ from billing.batches import DatabaseAway
 from billing.ids import new_id
 from gateway import explaining, process, strict_json, telemetry
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.files import inline_files
+from gateway.files import look_up_files
 from gateway.parameters import IGNORED_HEADER, header_value
 from gateway.planning import prepare
 from gateway.protocols.openai_chat import ChatRequest, parse
@@ -28,13 +28,13 @@ class Chat(ApiView):
     """A view that takes the body of a chat completion."""
 
     async def asked(self, here: process.Process) -> ChatRequest:
-        """What is asked, checked, with its files in it. Raises `InvalidRequest`."""
+        """What is asked, checked, its files looked up. Raises `InvalidRequest`."""
         body = self.body()
         try:
             asked = parse(strict_json.loads(body), len(body), self.dialect)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        return await inline_files(here, self.caller, asked)
+        return await look_up_files(here, self.caller, asked)
 
 
 class ChatCompletions(Chat):

@@ -213,7 +213,7 @@ class Replay:
             nothing = price(Tokens(), {})
             return Outcome(None, nothing.charge, nothing.cost, None, None)
         tokens = Tokens(**{name: getattr(usage, column) for name, column in TOKENS})
-        priced = price(tokens, chosen.rates)
+        priced = chosen.prices.price(tokens)
         drawn = self._drawn(chosen.offer, usage)
         ttft, duration = (None, None) if drawn is None else (lost + drawn[0], lost + drawn[1])
         return Outcome(chosen.offer.provider.slug, priced.charge, priced.cost, duration, ttft)

@@ -191,13 +191,16 @@ def publish(cursor: CursorWrapper, now: datetime) -> None:
 
 
 def prune() -> None:
-    """Forgets minutes after two days and hours after 35, but none of an hour that may still be made again."""
+    """Forgets minutes after two days and hours after 35, but none of an hour that may still be made again; and what
+    rested as long ago, also when it was never tried again.
+    """
     with connection.cursor() as cursor:
         cursor.execute("select now(), coalesce(until, now()) from (select) n left join billing_mark on name = 'offers'")
         now, until = cursor.fetchone()
         for span, kept in (("minute", MINUTES_KEPT), ("hour", HOURS_KEPT)):
             oldest = _floor(min(now - kept, until - LONG_AGAIN), HOUR)
             cursor.execute("delete from routing_offerrollup where span = %s and starts_at < %s", [span, oldest])
+        cursor.execute("delete from routing_ejection where coalesce(closed_at, until) < %s", [now - HOURS_KEPT])
 
 
 def published_at() -> dict[str, datetime]:

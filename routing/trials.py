@@ -79,7 +79,9 @@ class Trial:
             return
         rests = self._health.rests
         credential = None if self._credential is None else self._credential.id
-        self._answered(now, credential_taken=blamed is Blame.NOBODY)
+        if credential is not None or blamed is Blame.NOBODY:
+            self._answered(now, credential_taken=blamed is Blame.NOBODY)
+        # Else it is the offer itself that is limited, and its rest goes on.
         if blamed is Blame.COOL:
             rests.cool(Subject(offer.id, credential), fault, now, cool_seconds(provider.cooldown, retry_after))
         elif blamed is Blame.CREDENTIAL:

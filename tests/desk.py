@@ -74,6 +74,8 @@ WHOLE = """
               input: 0.123456
               output: {cost: 1, charge: "1.5"}
               reasoning: null
+            rates_above:
+              200000: {input: 0.25, output: {cost: 2, charge: 3}}
     models:
       NAME/swift:
         name: Swift

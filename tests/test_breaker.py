@@ -267,6 +267,11 @@ def test_a_provider_without_credentials_is_rate_limited_as_an_offer() -> None:
     assert one(health, offer, 0.0)[:2] == (State.USABLE, None)
     fail(health, offer, 0.0, Fault.RATE_LIMITED, retry_after=7.0)
     assert one(health, offer, 0.0)[::2][:2] == (State.COOLING, 7.0)
+    probe = health.begin(offer, None, 7.0, probe=True)
+    probe.failed(Fault.RATE_LIMITED, 7.0, 9.0)
+    assert one(health, offer, 7.0)[::2][:2] == (State.COOLING, 16.0)
+    assert [rest.count for rest in health.rests.open.values()] == [2]
+    assert one(health, offer, 7.0).known is False
 
 
 def test_an_offer_that_answers_a_probe_with_429_is_reachable_again() -> None:
@@ -313,7 +318,11 @@ def test_the_window_counts_as_a_plain_list_does(events: list[tuple[str, float]],
     for kind, passed in events:
         now += passed
         past.append((now, kind))
-        tripped = outcomes.bad(now, threshold) if kind == "bad" else bool(outcomes.good(now))
+        tripped = False
+        if kind == "bad":
+            tripped = outcomes.bad(now, threshold)
+        else:
+            outcomes.good(now)
         # Slices of five seconds: what is certainly inside the window is counted, and nothing older than it.
         inside = [of for at, of in past if at // 5 > now // 5 - 6]
         assert outcomes.seen(now) == (inside.count("good"), inside.count("bad"))

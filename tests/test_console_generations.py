@@ -152,7 +152,7 @@ def test_a_search_looks_at_all_time() -> None:
 @pytest.mark.row("B379")
 def test_it_filters(alice: Tenant) -> None:
     other, _ = make_key(alice.project, name="other")
-    plain = make_usage(alice)
+    plain = make_usage(alice, at=timezone.now() - timedelta(seconds=1))
     made = {
         "key": make_usage(alice, key=other.pk),
         "model": make_usage(alice, model="lab/other"),
@@ -165,6 +165,20 @@ def test_it_filters(alice: Tenant) -> None:
         assert listed(client, **of(alice), **{name: str(getattr(usage, name))}) == [usage], name
     assert listed(client, project=str(alice.project.pk))[-1] == plain
     assert len(listed(client, **of(alice), model="lab/model", provider="vendor", status="completed")) == 3
+
+
+@pytest.mark.row("B018", "B095")
+def test_it_filters_by_what_the_client_says(alice: Tenant) -> None:
+    emea = make_usage(alice, at=timezone.now() - timedelta(seconds=1), metadata={"team": "emea"})
+    apac = make_usage(alice, metadata={"team": "apac"}, app="Chat for Mac")
+    make_usage(alice)
+    client = console()
+    assert listed(client, **of(alice), app="Chat for Mac") == [apac]
+    assert listed(client, **of(alice), app="Chat") == []
+    assert listed(client, **of(alice), metadata="team") == [apac, emea]
+    assert listed(client, **of(alice), metadata="team=emea") == [emea]
+    for nothing in ("team=", "emea", "=", "te", "team=%", "'"):
+        assert listed(client, **of(alice), metadata=nothing) == [], nothing
 
 
 @pytest.mark.parametrize("name", ["organization", "project", "key", "status", "basis"])

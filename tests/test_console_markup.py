@@ -52,7 +52,7 @@ def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
         Lease.objects.filter(host=slug).update(host=payload)
         Hold.objects.filter(pk=made[Hold].pk).update(model=payload)
         entry = make_entry(made[Usage], kind=payload, debit=payload, credit=payload)  # type: ignore[arg-type]
-        texts = ("model", "provider", "upstream_model", "upstream_id", "end_user", "error", "key_name")
+        texts = ("model", "provider", "upstream_model", "upstream_id", "end_user", "app", "error", "key_name")
         more = ("finish_reason", "native_finish_reason", "organization_slug", "project_slug")
         Usage.objects.filter(pk=made[Usage].pk).update(
             **dict.fromkeys((*texts, *more), payload), metadata={payload: payload}, plan=plan_of(payload)
@@ -66,7 +66,8 @@ def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
             seen += payload_is_text(client.get(address), payload)
         for model in PAGES:
             payload_is_text(client.get(url(model, "changelist"), {"q": payload}), payload)
-        filters = {"model": payload, "provider": payload, "created_at_from_0": payload, "status": payload}
+        names = ("model", "provider", "app", "metadata")
+        filters = {**dict.fromkeys(names, payload), "created_at_from_0": payload, "status": payload}
         payload_is_text(client.get(url(Usage, "changelist"), filters), payload)
         assert seen > 50
     finally:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +13,11 @@ import pytest
 from billing.batches import Connections
 from gateway.ejections import Ejections
 from gateway.snapshot import Snapshots
-from routing.catalog import Offer
+from routing import catalog
 from routing.faults import Fault
 from routing.health import State
-from routing.models import Ejection
+from routing.models import Ejection, Offer
+from routing.statistics import prune
 from tests import shelf
 from tests.backbone import app_url, console_url, database, run
 from tests.offers import make_offer
@@ -35,7 +37,7 @@ class Mate:
         self.health = self.ejections.health
         self.snapshots = Snapshots(app_url(), self.connections, lambda gone: None, self.ejections.hear)
 
-    def offer(self, model: str) -> Offer:
+    def offer(self, model: str) -> catalog.Offer:
         """The one offer of a model."""
         (offer,) = self.snapshots.current.catalog.by_name[model].offers
         return offer
@@ -251,3 +253,22 @@ def test_a_credential_at_rest_is_known_by_its_id_alone() -> None:
     credential = run(scenario())
     (row,) = Ejection.objects.filter(credential=credential)
     assert (row.offer_id, row.cause, row.count, row.closed_at) == (None, "auth", 1, None)
+
+
+def test_what_rested_long_ago_is_forgotten() -> None:
+    now = datetime.now(UTC)
+    offers = [Offer.objects.get(model__slug=make_model()) for _ in range(4)]
+    for offer, until, closed in zip(offers, (30, 40, 40, 1), (30, 40, None, None), strict=True):
+        Ejection.objects.create(
+            offer=offer,
+            cause="timeout",
+            opened_at=now - timedelta(days=50),
+            until=now - timedelta(days=until),
+            count=1,
+            closed_at=None if closed is None else now - timedelta(days=closed),
+        )
+    prune()
+    assert set(Ejection.objects.filter(offer__in=offers).values_list("offer", flat=True)) == {
+        offers[0].pk,
+        offers[3].pk,
+    }

@@ -14,7 +14,7 @@ import yaml
 from django.db import models
 
 from accounts.models import ApiKey, Organization, Project
-from billing.models import Budget, Limit, Rate, Tariff
+from billing.models import Budget, Limit, Rate, Tariff, TariffVersion
 from gateway.configuration.rows import plain_decimal, shown
 from gateway.configuration.schema import (
     BUDGET,
@@ -200,15 +200,24 @@ def _tariffs() -> Tree:
             "versions": [
                 {
                     **_columns(version, VERSION),
-                    "rates": {rate.item: _rate(rate) for rate in version.rates.all()},
+                    **_rates(version),
                 }
                 for version in sorted(tariff.versions.all(), key=lambda version: version.effective_from)
             ],
         }
         for tariff in Tariff.objects.order_by("slug").prefetch_related(
-            models.Prefetch("versions__rates", Rate.objects.order_by("item"))
+            models.Prefetch("versions__rates", Rate.objects.order_by("above", "item"))
         )
     }
+
+
+def _rates(version: TariffVersion) -> Tree:
+    """The version's rates; those that wait for larger prompts stand apart, when there are any."""
+    sizes: dict[int, Tree] = {0: {}}
+    for rate in version.rates.all():
+        sizes.setdefault(rate.above, {})[rate.item] = _rate(rate)
+    base = sizes.pop(0)
+    return {"rates": base, "rates_above": sizes} if sizes else {"rates": base}
 
 
 def _rate(rate: Rate) -> Any:

@@ -15,6 +15,7 @@ from accounts.models import Scope
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
     TAG,
+    WHOLE,
     At,
     ConfigurationError,
     Reader,
@@ -30,13 +31,14 @@ from gateway.configuration.file import (
     text,
     whole,
 )
-from gateway.egress import BadUrl, parse_base_url
+from routing.base_url import BadUrl, parse_base_url
 from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy, Term, Word
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
 
 Rates = dict[str, tuple[Decimal | None, Decimal | None]]  # by item: cost and charge, None: unknown
+LARGEST_SIZE = 2**31 - 1  # of a prompt, in tokens: what the column holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,16 @@ def limits(at: At) -> dict[str, int | None]:
 def rates(at: At) -> Rates:
     """All rates of a version by item: one number for both, or `{cost: ..., charge: ...}`; null is unknown."""
     return {item: _rate(value) for item, value in at.fields(Item.values).items()}
+
+
+def rates_above(at: At) -> dict[int, Rates]:
+    """Rates of larger prompts, by the number of tokens that they have more than."""
+    found = {}
+    for size, value in at.entries().items():
+        if not WHOLE.fullmatch(size) or not 0 < int(size) <= LARGEST_SIZE:
+            raise value.wrong(f"expected a number of tokens from 1 to {LARGEST_SIZE}, such as 200000")
+        found[int(size)] = rates(value)
+    return found
 
 
 def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
@@ -194,7 +206,11 @@ PROVIDER = Noun(
     },
     inner={"credentials": CREDENTIAL},
 )
-VERSION = Noun(columns={"effective_from": moment, "note": text}, special={"rates": rates}, identity=("effective_from",))
+VERSION = Noun(
+    columns={"effective_from": moment, "note": text},
+    special={"rates": rates, "rates_above": rates_above},
+    identity=("effective_from",),
+)
 TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})
 OFFER = Noun(
     columns={
