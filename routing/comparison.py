@@ -124,6 +124,8 @@ class Comparison:
             yield label, _dollars(old), _dollars(new), _dollars_more(old, new)
         for label, attribute in (("Duration", "duration"), ("First token", "first_token")):
             old, new = getattr(before, attribute), getattr(after, attribute)
+            if not new.count:
+                continue
             yield f"{label}, mean", *_times(old.mean, new.mean)
             yield f"{label}, half below", *_times(old.quantile(0.5), new.quantile(0.5))
             yield f"{label}, 90 % below", *_times(old.quantile(0.9), new.quantile(0.9))
@@ -196,7 +198,6 @@ def _dollars_more(old: Decimal, new: Decimal) -> str:
 
 
 def _times(old: float | None, new: float | None) -> tuple[str, str, str]:
-    if old is None or new is None:
-        return "-", "-", "-"
+    assert old is not None and new is not None  # both sides have as many
     share = f" ({new / old - 1:+.1%})" if old else ""
     return f"{old / 1000:.3f} s", f"{new / 1000:.3f} s", f"{(new - old) / 1000:+.3f} s{share}"

@@ -16,6 +16,7 @@ from accounts.console import Page
 from routing.models import ChoiceWeight, Level, Policy
 from routing.replay_admin import Replays
 
+UNSAID = "Left to the next level"
 SUBJECTS = (Level.KEY, Level.PROJECT, Level.MODEL)
 
 
@@ -91,6 +92,19 @@ class PolicyPage(Replays, Page):
         ),
         ("Streams that break", {"fields": ("continues_streams",)}),
     )
+
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """What is not chosen is left to the next level."""
+        if db_field.blank:
+            kwargs["choices"] = db_field.get_choices(blank_choice=[("", UNSAID)])
+        return super().formfield_for_choice_field(db_field, request, **kwargs)
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """The same of yes or no."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(field, forms.NullBooleanField):
+            field.widget.choices = [("unknown", UNSAID), ("true", "Yes"), ("false", "No")]
+        return field
 
     def get_urls(self) -> list[URLPattern]:
         of = path("of/<str:level>/<str:subject>/", self.admin_site.admin_view(self.of), name="routing_policy_of")

@@ -22,6 +22,17 @@ PAYLOADS = (
 )
 
 
+def plan_of(text: str) -> dict[str, Any]:
+    """A kept plan in which everything that is text is `text`."""
+    line = [1, text, text, text, 1.0, text]
+    choice = {"preference": text, "models": [[text, 1.0]]}
+    policy = {"providers": [text], "fallback": text}
+    return {
+        "model": text, "seed": 1, "by": text, "taken": 1, "wanted": {"bytes": 1}, "offers": [line], "out": [line],
+        "policy": policy, "choice": choice,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
     tenant = make_tenant("mallory")
@@ -44,7 +55,7 @@ def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
         texts = ("model", "provider", "upstream_model", "upstream_id", "end_user", "app", "error", "key_name")
         more = ("finish_reason", "native_finish_reason", "organization_slug", "project_slug")
         Usage.objects.filter(pk=made[Usage].pk).update(
-            **dict.fromkeys((*texts, *more), payload), metadata={payload: payload}
+            **dict.fromkeys((*texts, *more), payload), metadata={payload: payload}, plan=plan_of(payload)
         )
         make_attempt(made[Usage], fault=payload, status=payload)  # type: ignore[arg-type]
         client = console()

@@ -16,7 +16,7 @@ from routing.replaying import run
 from tests.cast import Tenant
 from tests.console import console, filled, submit
 from tests.console import url as page
-from tests.test_replay import shelf, usage
+from tests.test_replay import copies, shelf, usage
 
 ADD = reverse("admin:routing_policy_add")
 ASK = reverse("admin:routing_policy_replay")
@@ -117,8 +117,7 @@ def test_what_was_typed_wrong_is_told_and_not_replayed(alice: Tenant) -> None:
 
 def test_it_stops_when_told_to(alice: Tenant, traffic: tuple[Model, list[Provider]]) -> None:
     model, (_, two) = traffic
-    for _ in range(CHUNK):
-        usage(alice, model)
+    copies(usage(alice, model), CHUNK - 1)
     client = console()
     replay = asked(client, alice, two)
     address = reverse("admin:routing_policy_replayed", args=[replay.pk])

@@ -302,6 +302,24 @@ def test_the_lookup_tells_it_to_its_own_organization(
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "generation_not_found")
 
 
+def test_whoever_only_looks_takes_no_turn(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
+    model, (one, two, _) = shelf(simulated, "sim-small?tokens=1", "sim-small?tokens=1")
+    Policy.objects.create(level="project", project=alice.project, strategy="round_robin")
+    synchronize(gateway)
+
+    def first(response: httpx.Response) -> str:
+        plan = response.json()[FIELD]
+        assert plan["candidates"][0]["reason"] == "turn"
+        return str(plan["candidates"][0]["provider"])
+
+    taken = []
+    for _ in range(4):
+        looked = {first(route(gateway, alice.secret, model.slug)) for _ in range(3)}
+        taken.append(first(ask(gateway, alice.secret, model.slug)))
+        assert looked == {taken[-1]}
+    assert taken in ([one.slug, two.slug] * 2, [two.slug, one.slug] * 2)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

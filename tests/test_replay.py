@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -189,6 +190,14 @@ def usage(tenant: Tenant, model: Model, at: datetime | None = None, **fields: An
         "plan": record(model),
     }
     return make_usage(tenant, at, **{**row, **fields})
+
+
+def copies(first: Usage, count: int) -> None:
+    """So many further generations like that one."""
+    fields = {field.attname: getattr(first, field.attname) for field in Usage._meta.concrete_fields}
+    Usage.objects.bulk_create(
+        Usage(**{**fields, "id": UUID(int=first.pk.int + number)}) for number in range(1, count + 1)
+    )
 
 
 def compared(tenant: Tenant, **policy: Any) -> Comparison:
@@ -419,11 +428,7 @@ class Terminal(io.StringIO):
 
 def test_ctrl_c_prints_what_there_is_so_far(alice: Tenant, file: Path) -> None:
     model, _ = shelf()
-    first = usage(alice, model)
-    fields = {field.attname: getattr(first, field.attname) for field in Usage._meta.concrete_fields}
-    Usage.objects.bulk_create(
-        Usage(**{**fields, "id": type(first.pk)(int=first.pk.int + number)}) for number in range(1, CHUNK + 100)
-    )
+    copies(usage(alice, model), CHUNK + 99)
     file.write_text("policy: {max_attempts: 2}")
     out, terminal, handler = io.StringIO(), Terminal(), signal.getsignal(signal.SIGINT)
     with redirect_stderr(terminal), pytest.raises(SystemExit) as ended:

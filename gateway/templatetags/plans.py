@@ -18,7 +18,7 @@ SOURCES = {
     "default": "no policy: by priority",
 }
 UNITS = {
-    "price": "${} for a million and a million tokens",
+    "price": "${} for a million tokens in and a million out",
     "latency": "{} s",
     "fastest": "{} s",
     "seat": "{} s",
