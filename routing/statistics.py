@@ -60,19 +60,21 @@ select 'minute', date_trunc('minute', billing_moment(a.id), 'UTC'), a.model, a.p
        routing_tally(array_agg(a.fault) filter (where a.status = 'failed')),
        routing_tally(array_agg(routing_bucket(t.ttft)) filter (where t.ttft is not null)),
        routing_tally(array_agg(routing_bucket(1000 * t.rest / t.tokens)) filter (where t.tokens > 0)),
-       coalesce(sum(a.prompt_tokens), 0), coalesce(sum(a.completion_tokens), 0), coalesce(sum(u.cached_tokens), 0),
+       coalesce(sum(a.prompt_tokens), 0), coalesce(sum(a.completion_tokens), 0), 
+       coalesce(sum(u.cached_tokens) filter (where a.status = 'completed'), 0),
        coalesce(sum(t.tokens) filter (where t.tokens > 0), 0),
        coalesce(sum(round(t.rest)) filter (where t.tokens > 0), 0)
   from billing_attempt a
   left join billing_usage u
-    on u.id = a.generation and a.status = 'completed' and u.id >= %(oldest_id)s and u.id < %(to_id)s
+    on u.id = a.generation and u.id >= %(oldest_id)s and u.id < %(to_id)s
  cross join lateral (
      -- A stream's first token, and what came after it; a whole answer is split in the usual shape.
      select not coalesce(u.stream, true) as whole,
             a.duration_ms / (%(first)s + %(token)s * a.completion_tokens) as ratio
  ) w
  cross join lateral (
-     select case when w.whole then %(first)s * w.ratio else a.ttft_ms end as ttft,
+     -- The first bytes of a whole answer are no first token.
+     select case when not w.whole then a.ttft_ms when a.status = 'completed' then %(first)s * w.ratio end as ttft,
             case when w.whole then %(token)s * w.ratio * a.completion_tokens else a.duration_ms - a.ttft_ms end as rest,
             case when a.status <> 'completed' then 0 when w.whole then a.completion_tokens
                  when a.ttft_ms is not null then a.completion_tokens - 1 end as tokens

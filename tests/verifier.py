@@ -196,7 +196,9 @@ def _continued(u: Row) -> bool:
 def _amount(line: Mapping[str, Any], column: str) -> Fraction | None:
     if line[column] is None:
         return None
-    return int(line["quantity"]) * Fraction(line[column]) / (1 if line["item"] in ("request", "web_search") else MILLION)
+    return (
+        int(line["quantity"]) * Fraction(line[column]) / (1 if line["item"] in ("request", "web_search") else MILLION)
+    )
 
 
 def _sum_of_lines(u: Row, column: str) -> Fraction | None:
