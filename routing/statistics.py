@@ -120,11 +120,15 @@ def roll_up(most_steps: int = 24 * 40) -> bool:
 
     Whether that was all there is to do; another worker that is at it does the rest.
     """
-    return any(_step() for _ in range(most_steps))
+    if not any(_step() for _ in range(most_steps)):
+        return False
+    for window in PUBLISHED_EVERY:
+        publish(window)
+    return True
 
 
 def _step() -> bool:
-    """One transaction: an hour, or the last minutes; the last one publishes."""
+    """One transaction: an hour, or the last minutes. Whether that was all there is to do."""
     with transaction.atomic(), connection.cursor() as cursor:
         found = take_mark(cursor, "offers")
         if found is None:
@@ -136,10 +140,7 @@ def _step() -> bool:
         end = min(_floor(until, STEP) + STEP, _floor(now, MINUTE) + MINUTE)
         make(cursor, start, end)
         set_mark(cursor, "offers", min(end, now), now)
-        if end <= now:
-            return False
-        publish(cursor, now)
-        return True
+        return end > now
 
 
 def _begin(cursor: CursorWrapper, until: datetime, now: datetime) -> datetime:
@@ -174,13 +175,14 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
     cursor.execute(MAKE_HOURS, hours)
 
 
-def publish(cursor: CursorWrapper, now: datetime) -> None:
-    """Publishes the windows that are due at `now`."""
-    for window, every in PUBLISHED_EVERY.items():
+def publish(window: Window) -> None:
+    """Publishes a window if that is due, in a transaction of its own: a short one does not wait for a long one."""
+    with transaction.atomic(), connection.cursor() as cursor:
         name = f"offers:{window}"
         found = take_mark(cursor, name)
-        if found is None or found[0] + every > now:
-            continue
+        if found is None or found[0] + PUBLISHED_EVERY[window] > found[1]:
+            return
+        now = found[1]
         # A window begins with a full minute or hour, and the running one comes on top.
         minutes = LONG[window] <= HOUR
         start = _floor(now - LONG[window], MINUTE if minutes else HOUR)
