@@ -124,10 +124,10 @@ class Ceiling:
         return WorstCase(self.input * input_tokens + self.request, self.output * copies)
 
     def worst_continued(self, input_tokens: int) -> WorstCase:
-        """The share of one of two offers that answer a request together, the second after the first broke off.
+        """The worst case of an answer that one offer begins and another ends, if this is `over` the ceilings of both.
 
-        Taken for the dearest of the offers it covers them both: each reads the prompt, the second one also what the
-        first one wrote, and together they write no more than the output cap.
+        Each reads the prompt, the second one also what the first one wrote, and together they write no more than the
+        output cap.
         """
         once = self.worst(input_tokens, 1)
         if once.fixed is None or once.rate is None or self.input is None:

@@ -6,7 +6,10 @@ handed over. What was said goes as the last message, an assistant's, to an offer
 that the prompt is read twice, and what was said once more.
 """
 
-from billing import pricing
+from collections.abc import Iterable
+from functools import reduce
+
+from billing.pricing import Ceiling, WorstCase
 from gateway.planning import Call
 from routing.plan import Candidate
 
@@ -35,7 +38,8 @@ def goes_on(candidate: Candidate) -> bool:
     return WORD in candidate.offer.supported_parameters or WORD in candidate.model.capabilities
 
 
-def worst_case(candidate: Candidate, input_tokens: int) -> pricing.WorstCase:
-    """What an answer comes to at worst that this candidate begins or continues."""
-    ceilings = candidate.prices.ceilings()
-    return ceilings.at(input_tokens + candidate.output_cap).worst_continued(input_tokens)
+def worst_case(candidates: Iterable[Candidate], input_tokens: int) -> WorstCase:
+    """What an answer comes to at worst that one of these begins and another ends."""
+    # The second one's prompt is longer by what the first one wrote.
+    ceilings = (one.prices.ceilings().at(input_tokens + one.output_cap) for one in candidates)
+    return reduce(Ceiling.over, ceilings).worst_continued(input_tokens)

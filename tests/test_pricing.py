@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from billing.pricing import (
     PARTS_OF_INPUT,
     PARTS_OF_OUTPUT,
+    Ceiling,
     Prices,
     Rate,
     Rates,
@@ -245,13 +246,20 @@ def test_the_worst_case_of_a_continued_answer_covers_two_offers(
     first: dict[str, Rate], second: dict[str, Rate], prompt: int, said: list[int], thought: int, cached: int
 ) -> None:
     cap = sum(said)
-    worst = dearest(ceiling(version).worst_continued(prompt) for version in (first, second)).at(cap)
+    worst = ceiling(first).over(ceiling(second)).worst_continued(prompt).at(cap)
     broken = Tokens(prompt, said[0], cached=min(cached, prompt), reasoning=min(thought, said[0]))
     rest = Tokens(prompt + said[0], said[1], cached=min(cached, prompt), reasoning=min(thought, said[1]))
     charges = price(broken, first).charge, price(rest, second).charge
     assert worst is not None
     assert None not in charges
     assert sum(charge or 0 for charge in charges) <= worst
+
+
+def test_the_one_may_write_dearly_and_the_other_read_dearly() -> None:
+    cheap, dear = Rate(Decimal(1), Decimal(1)), Rate(Decimal(9), Decimal(9))
+    writer, reader = {"input": cheap, "output": dear}, {"input": dear, "output": cheap}
+    worst = ceiling(writer).over(ceiling(reader)).worst_continued(10)
+    assert (worst.fixed, worst.rate) == (Decimal("0.000180"), Decimal("0.000018"))
 
 
 def test_counts_add_up_bucket_by_bucket() -> None:
@@ -261,7 +269,8 @@ def test_counts_add_up_bucket_by_bucket() -> None:
 
 def test_a_worst_case_without_a_price_is_unknown() -> None:
     known, unknown = Rate(Decimal(1), Decimal(1)), Rate(Decimal(1), None)
-    assert ceiling({"input": unknown, "output": known}).worst_continued(1).at(1) is None
+    assert Ceiling(None, Decimal(1), Decimal(0)).worst_continued(1).at(1) is None
+    assert ceiling({"input": known, "output": known}).over(ceiling({"input": unknown, "output": known})).input is None
     assert Prices({}).worst_case(1, 1).at(1) is None
     assert Prices({"input": known}).worst_case(1, 1).at(1) is None
     assert Prices({"input": known, "output": unknown}).worst_case(1, 1).at(1) is None

@@ -196,9 +196,8 @@ def _continued(u: Row) -> bool:
 def _amount(line: Mapping[str, Any], column: str) -> Fraction | None:
     if line[column] is None:
         return None
-    return (
-        int(line["quantity"]) * Fraction(line[column]) / (1 if line["item"] in ("request", "web_search") else MILLION)
-    )
+    each = 1 if line["item"] in ("request", "web_search") else MILLION
+    return Fraction(line["quantity"]) * Fraction(line[column]) / each
 
 
 def _sum_of_lines(u: Row, column: str) -> Fraction | None:
