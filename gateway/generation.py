@@ -236,6 +236,8 @@ class Generation:
                 attempt.given_up()
         if alive:
             self.attempts.append(attempt)
+            if not self.relayed:
+                self._ttft_ms = None  # a whole answer may have begun and broken off unseen
         return alive
 
     def _attempt(self, stop: Stop) -> Attempt:
@@ -326,7 +328,7 @@ class Generation:
             upstream_id=reader.upstream_id if reader else "",
             finish_reason=(reader.finish_reason or "") if reader else "",
             native_finish_reason=(reader.native_finish_reason or "") if reader else "",
-            ttft_ms=self._ttft_ms,
+            ttft_ms=self._ttft_ms if status is Status.COMPLETED or self.relayed else None,
             duration_ms=_ms(self._started),
             prompt_tokens=tokens.prompt,
             completion_tokens=tokens.completion,

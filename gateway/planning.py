@@ -26,6 +26,7 @@ from gateway.seats import conversation
 from gateway.snapshot import Snapshot
 from gateway.wishes import NO_HEADERS, pinned, wish
 from routing.catalog import Model
+from routing.choice import Chosen
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
 from routing.policy import Policy, falling_back
@@ -135,16 +136,16 @@ def prepare(
     refusals: list[InvalidRequest] = []
     wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
     wanted.lacking = _lacking(asked, caller, [(one, policy_of(one)) for one in models], refusals)
-    choice: dict[str, Any] | None = None
+    chosen: list[Chosen] = []
     if others:
         said = asked.model_routing
         first = reachable(snapshot, caller, said.preferred) if said is not None and said.preferred else None
-        chosen = choosing.choose(
-            others, asked, wanted, policy_of, process.health, seed, snapshot.policies.weights, first
-        )
-        choice = choosing.record(chosen, asked)
+        weights = snapshot.policies.weights
+        chosen = choosing.choose(others, asked, wanted, policy_of, process.health, seed, weights, first)
         ranked = [one.candidate.model for one in chosen] or others[: choosing.MOST_CHOSEN]
         models = ranked if model is None else [model, *ranked]
+    elif model is None:
+        raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
     policy, models = _following(snapshot, caller, policy_of(models[0]), wished, models)
     if policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
@@ -154,7 +155,8 @@ def prepare(
         wanted.seat = process.seats.offer(place, wanted.clock)
     behind = [falling_back(policy_of(one), True) for one in models[1:]]
     found = plan(models, wanted, policy, process.health, seed, behind)
-    found.choice = choice
+    if others:
+        found.choice = choosing.record(chosen, asked)
     if not found.taken:
         try:
             raise _nowhere(found, asked, refusals)

@@ -239,6 +239,15 @@ def test_a_model_that_no_policy_lets_through_is_not_chosen(gateway: Gateway, ali
     assert ask(gateway, alice, preference="price") == pool.strong.slug
 
 
+def test_a_key_without_any_model_is_told_so(gateway: Gateway, charlie: Tenant) -> None:
+    charlie.key.allowed_models = ["gone/since"]
+    charlie.key.save()
+    synchronize(gateway)
+    answer = gateway.chat(charlie.secret, "auto")
+    assert (answer.status_code, error(answer)["code"]) == (502, "no_provider_available")
+    assert nothing_happened(charlie)
+
+
 def test_operators_weigh(gateway: Gateway, alice: Tenant, pool: Pool) -> None:
     row = ChoiceWeight.objects.create(word="medium", term="price", weight=-1000)
     try:

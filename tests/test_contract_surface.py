@@ -138,8 +138,8 @@ def test_without_a_wish_a_models_own_default_holds_unless_the_dialect_has_one(
     "wishes",
     [
         {},
-        {"provider": {"routing": {"type": "priority", "providers": ["acme", "acme/eu-west"]}}},
-        {"model_routing_config": {"available_models": ["acme/m-1"]}},
+        {"provider": {"routing": {"type": "priority", "providers": ["PROVIDER", "PROVIDER/eu-west"]}}},
+        {"model_routing_config": {"available_models": ["MODEL"]}},
     ],
 )
 def test_wishes_for_routing_may_be_absent_and_never_reach_a_provider(
@@ -147,7 +147,8 @@ def test_wishes_for_routing_may_be_absent_and_never_reach_a_provider(
 ) -> None:
     model = make_model(provider, "sim-small?echo")
     synchronize(gateway)
-    answer = gateway.chat(alice.secret, model.slug, **wishes)
+    said = json.dumps(wishes).replace("PROVIDER", provider.slug).replace("MODEL", model.slug)
+    answer = gateway.chat(alice.secret, model.slug, **json.loads(said))
     assert answer.status_code == 200
     assert sent(answer).keys().isdisjoint({"provider", "model_routing_config"})
 
