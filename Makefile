@@ -8,7 +8,7 @@ BIN := .venv/bin
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance cuts fuzz check format bench lock environment
+.PHONY: help run test conformance faults cuts fuzz check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000)
 
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
 	$(BIN)/python -m tests.contract $(ARGS)
+
+faults: environment ## Play every fault of a provider, streamed and not, alone and with another, and print how it went
+	$(BIN)/python -m tests.faults $(ARGS)
 
 check: environment ## Check format, lint, types, layers, migrations and deployment settings
 	$(BIN)/ruff format --check .

@@ -140,16 +140,19 @@ def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
     return ceiling(rates).worst(input_tokens, copies)
 
 
-def worst_case_continued(input_tokens: int, rates: Rates) -> WorstCase:
-    """The share of one of two offers that answer a request together, the second one after the first broke off.
+def worst_case_continued(input_tokens: int, offers: Iterable[Rates]) -> WorstCase:
+    """The worst case of an answer that one of `offers` begins and another ends.
 
-    Taken for the dearest of the offers it covers them both: each reads the prompt, the second one also what the first
-    one wrote, and together they write no more than the output cap.
+    Both read the prompt, the second one also what the first one wrote, and together they write no more than the cap.
     """
-    once, charge_in = worst_case(input_tokens, 1, rates), _dearest(rates, "input", PARTS_OF_INPUT)
-    if once.fixed is None or once.rate is None or charge_in is None:
-        return WorstCase(None, None)
-    return WorstCase(once.fixed * 2, once.rate + charge_in.scaleb(-6))
+    once, read = WorstCase(ZERO, ZERO), ZERO
+    for rates in offers:
+        once, charge_in = dearest((once, worst_case(input_tokens, 1, rates))), _dearest(rates, "input", PARTS_OF_INPUT)
+        if once.fixed is None or once.rate is None or charge_in is None:
+            return WorstCase(None, None)
+        read = max(read, charge_in)
+    assert once.fixed is not None and once.rate is not None
+    return WorstCase(once.fixed * 2, once.rate + read.scaleb(-6))
 
 
 def dearest(cases: Iterable[WorstCase]) -> WorstCase:

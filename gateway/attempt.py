@@ -77,10 +77,8 @@ class Attempt:
 
     def completed(self) -> None:
         """The answer is whole."""
-        tokens, _ = self.tokens(0)
         self._end("completed")
-        if self._trial is not None:
-            self._trial.succeeded(time.monotonic(), tokens.completion)
+        self.acquitted()
 
     def failed(self, fault: UpstreamFault, generation: str) -> None:
         """The provider failed; `generation` is the id that the log names."""
@@ -102,9 +100,10 @@ class Attempt:
     # --- the verdict, which may come after the end ---
 
     def acquitted(self) -> None:
-        """The offer works, as was seen after the client had left."""
+        """The offer works."""
         if self._trial is not None:
-            self._trial.succeeded(time.monotonic())
+            tokens, _ = self.tokens(0)
+            self._trial.succeeded(time.monotonic(), tokens.completion)
 
     def condemned(self, fault: UpstreamFault) -> None:
         """The offer, its credential or nobody is to blame."""

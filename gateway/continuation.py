@@ -6,7 +6,6 @@ handed over. What was said goes as the last message, an assistant's, to an offer
 that the prompt is read twice, and what was said once more.
 """
 
-from billing import pricing
 from gateway.planning import Call
 from routing.plan import Candidate
 
@@ -33,8 +32,3 @@ def may_continue(call: Call) -> bool:
 def goes_on(candidate: Candidate) -> bool:
     """Whether an offer goes on with a last message of the assistant's."""
     return WORD in candidate.offer.supported_parameters or WORD in candidate.model.capabilities
-
-
-def worst_case(candidate: Candidate, input_tokens: int) -> pricing.WorstCase:
-    """What an answer comes to at worst that this candidate begins or continues."""
-    return pricing.worst_case_continued(input_tokens, candidate.rates)

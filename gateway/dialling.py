@@ -162,7 +162,7 @@ class Dialling:
             reply = self._reply = await self._task
         if not 200 <= reply.status < 300:
             raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
-        reader = self._attempt.reader or self._read_by()
+        reader = self._attempt.reader = self._attempt.reader or self._read_by()
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():
                 reader.feed(data)

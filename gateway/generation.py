@@ -109,7 +109,7 @@ class Generation:
         call, offers = self.call, self.call.offers
         tokens = call.input_tokens
         if self.continues:
-            worst = pricing.dearest(continuation.worst_case(candidate, tokens) for candidate in offers)
+            worst = pricing.worst_case_continued(tokens, (candidate.rates for candidate in offers))
             # The prompt is read twice, and what was said is read once.
             tokens = 2 * tokens + max(candidate.output_cap for candidate in offers)
         else:

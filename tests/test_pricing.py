@@ -16,6 +16,7 @@ from billing.pricing import (
     lines,
     price,
     worst_case,
+    worst_case_continued,
 )
 from billing.tokens import LARGEST, Tokens, estimate
 
@@ -151,9 +152,41 @@ def test_the_dearest_of_several_covers_each(cases: list[WorstCase], cap: int) ->
         assert alone <= together
 
 
+small = st.integers(0, 10**5)
+
+
+@given(rates(known_rate), rates(known_rate), small, st.lists(small, min_size=2, max_size=2), small, small)
+def test_the_worst_case_of_a_continued_answer_covers_two_offers(
+    first: dict[str, Rate], second: dict[str, Rate], prompt: int, said: list[int], thought: int, cached: int
+) -> None:
+    cap = sum(said)
+    worst = worst_case_continued(prompt, (first, second)).at(cap)
+    broken = Tokens(prompt, said[0], cached=min(cached, prompt), reasoning=min(thought, said[0]))
+    rest = Tokens(prompt + said[0], said[1], cached=min(cached, prompt), reasoning=min(thought, said[1]))
+    charges = price(broken, first).charge, price(rest, second).charge
+    assert worst is not None
+    assert None not in charges
+    assert sum(charge or 0 for charge in charges) <= worst
+
+
+def test_the_one_may_write_dearly_and_the_other_read_dearly() -> None:
+    cheap, dear = Rate(Decimal(1), Decimal(1)), Rate(Decimal(9), Decimal(9))
+    writer, reader = {"input": cheap, "output": dear}, {"input": dear, "output": cheap}
+    worst = worst_case_continued(10, (writer, reader))
+    assert (worst.fixed, worst.rate) == (Decimal("0.000180"), Decimal("0.000018"))
+
+
+def test_counts_add_up_bucket_by_bucket() -> None:
+    both = Tokens(5, 3, cached=2, reasoning=1) + Tokens(7, 4, cached=1, web_searches=2)
+    assert both == Tokens(12, 7, cached=3, reasoning=1, web_searches=2)
+
+
 def test_a_worst_case_without_a_price_is_unknown() -> None:
     known, unknown = Rate(Decimal(1), Decimal(1)), Rate(Decimal(1), None)
     assert worst_case(1, 1, {}).at(1) is None
+    assert (
+        worst_case_continued(1, [{"input": known, "output": known}, {"input": unknown, "output": known}]).at(1) is None
+    )
     assert worst_case(1, 1, {"input": known}).at(1) is None
     assert worst_case(1, 1, {"input": known, "output": unknown}).at(1) is None
     assert worst_case(1, 1, {"input": known, "output": known, "reasoning": unknown}).at(1) is None

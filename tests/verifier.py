@@ -8,7 +8,7 @@ from tokens and the stored rates, adds up every account, and counts what may exi
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -87,6 +87,9 @@ class Books:
             if u.basis in ("nothing", "unknown"):
                 charge: Fraction | None = Fraction(0)
                 cost = None if u.basis == "unknown" else Fraction(0)
+            elif _continued(u):
+                charge, cost = (_sum_of_lines(u, name) for name in ("charge", "cost"))
+                yield from _line_problems(u)
             else:
                 charge, cost = (self._price(u, name) for name in ("charge", "cost"))
             owed = None if u.charge is None else Fraction(u.charge) + Fraction(u.overrun)
@@ -148,7 +151,7 @@ class Books:
                 "overrun": -overrun,
                 "revenue": charge + overrun,
                 "cost": -cost,
-                f"provider:{u.provider}": cost,
+                **_shares(u, cost),
             }
             if {k: v for k, v in balance[id].items() if v} != {k: v for k, v in expected.items() if v}:
                 yield f"generation {id}: the ledger says {dict(balance[id])}, usage {expected}"
@@ -181,6 +184,47 @@ class Books:
         for u in self.usage:
             if sorted(numbers[u.id]) != list(range(1, u.attempts + 1)):
                 yield f"generation {u.id} counts {u.attempts} attempts, there are {sorted(numbers[u.id])}"
+
+
+def _continued(u: Row) -> bool:
+    """Whether two providers answered it together; then each line of the arithmetic says whose it is."""
+    return bool(u.arithmetic) and "provider" in u.arithmetic[0]
+
+
+def _amount(line: Mapping[str, Any], column: str) -> Fraction | None:
+    if line[column] is None:
+        return None
+    each = 1 if line["item"] in ("request", "web_search") else MILLION
+    return Fraction(line["quantity"]) * Fraction(line[column]) / each
+
+
+def _sum_of_lines(u: Row, column: str) -> Fraction | None:
+    amounts = [_amount(line, column) for line in u.arithmetic]
+    return None if None in amounts else sum((amount or Fraction(0) for amount in amounts), Fraction(0))
+
+
+def _line_problems(u: Row) -> Iterable[str]:
+    """The lines count every token once, and say what each is to its provider."""
+    for whole, parts, count in (
+        ("input", INPUT_PARTS, u.prompt_tokens),
+        ("output", OUTPUT_PARTS, u.completion_tokens),
+    ):
+        lines = sum(line["quantity"] for line in u.arithmetic if line["item"] in (whole, *parts))
+        if lines != count:
+            yield f"generation {u.id} counts {count} tokens of {whole}, its lines {lines}"
+    for line in u.arithmetic:
+        if Fraction(line["provider_cost"] or 0) != (_amount(line, "cost") or 0):
+            yield f"generation {u.id}: a line says {line['provider_cost']}, and comes to {_amount(line, 'cost')}"
+
+
+def _shares(u: Row, cost: Fraction) -> dict[str, Fraction]:
+    """What each provider is owed."""
+    if not _continued(u) or u.provider_cost is None:
+        return {f"provider:{u.provider}": cost}
+    shares: dict[str, Fraction] = defaultdict(Fraction)
+    for line in u.arithmetic:
+        shares[f"provider:{line['provider']}"] += _amount(line, "cost") or 0
+    return shares
 
 
 def _end(period: str, start: datetime) -> datetime:

@@ -1,5 +1,18 @@
 -- Ends holds: by what the process knows (billing_settle) or, when the process died, without it (billing_resolve).
 
+-- What a usage row's providers take. Mostly there is one; of a stream that one began and another continued, each line of
+-- the arithmetic names its own.
+create or replace function billing_costs(p_usage billing_usage)
+returns table (provider text, cost numeric)
+language sql stable as $$
+    select p_usage.provider, p_usage.provider_cost where not coalesce(p_usage.arithmetic->0 ? 'provider', false)
+    union all
+    select l->>'provider', sum((l->>'provider_cost')::numeric)
+      from jsonb_array_elements(p_usage.arithmetic) l
+     where p_usage.arithmetic->0 ? 'provider' and p_usage.provider_cost is not null
+     group by 1
+$$;
+
 -- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. The only postings.
 create or replace function billing_close(p_ids uuid[])
 returns void
@@ -11,10 +24,11 @@ begin
            u.id, u.organization, l.debit, l.credit, l.amount, 'USD', clock_timestamp()
       from billing_usage u
      cross join lateral (select gen_random_uuid() as transaction, u.id) t
-     cross join lateral (values
-         ('tenant:' || u.organization, 'revenue', coalesce(u.charge, 0), true),
-         ('overrun', 'revenue', u.overrun, false),
-         ('cost', 'provider:' || u.provider, u.provider_cost, false)
+     cross join lateral (
+         values ('tenant:' || u.organization, 'revenue', coalesce(u.charge, 0), true),
+                ('overrun', 'revenue', u.overrun, false)
+         union all
+         select 'cost', 'provider:' || c.provider, c.cost, false from billing_costs(u) c
      ) as l(debit, credit, amount, always)
      where u.id = any(p_ids) and (l.always or l.amount > 0);
 end

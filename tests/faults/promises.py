@@ -19,7 +19,7 @@ SAID = "one two three four five six"
 class Refused:
     """An error with its true status. `retry_after`: the header's value in seconds, from and to (inclusive).
 
-    `moves`: another provider is asked, if there is one.
+    `moves`: another provider is asked, if there is one. `basis`: what the bill rests on; of two, as the network has it.
     """
 
     status: int

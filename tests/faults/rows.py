@@ -12,6 +12,7 @@ TIMEOUT = Refused(504, "upstream_timeout")
 TRUNCATED = Refused(502, "upstream_truncated")
 INVALID = Refused(502, "upstream_invalid_response")
 UNREADABLE = Refused(502, "upstream_invalid_response", basis="unknown")
+CUT_BY_LENGTH = Refused(502, "upstream_invalid_response", basis="unknown|nothing")
 FAILED = Refused(502, "upstream_error")
 AUTH = Refused(502, "upstream_auth")
 
@@ -332,7 +333,7 @@ SIZES = [
 
 FRAMINGS = [
     Row("Content-Length too short", "A body cut by its own length is a 502, and its connection is not used again",
-        f"{TEXT}&{WHOLE_ONLY}fault=bad_length@short", UNREADABLE, "invalid_response"),
+        f"{TEXT}&{WHOLE_ONLY}fault=bad_length@short", CUT_BY_LENGTH, "invalid_response"),
     Row("Content-Length too long", "A body that ends before its length is a 502",
         f"{TEXT}&{WHOLE_ONLY}fault=bad_length@long", TRUNCATED, "truncated"),
     Row("two framings", "Content-Length beside Transfer-Encoding is a 502", f"{TEXT}&{WHOLE_ONLY}fault=cl_and_te",
