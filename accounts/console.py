@@ -55,21 +55,41 @@ class PlainDecimalField(forms.DecimalField):
 
 
 class LinesField(forms.Field):
-    """A list of texts, one a line. Blank lines are dropped; the model validates each text."""
+    """A list of texts, one a line. Blank lines are dropped; the model validates each text.
+
+    Where the column may be null, no line at all is null: nothing said, which is not a list of nothing.
+    """
 
     widget = UnfoldAdminTextareaWidget({"rows": 3})
+
+    def __init__(self, *, null: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.null = null
 
     def prepare_value(self, value: Any) -> Any:
         """What the input shows."""
         return "\n".join(value) if isinstance(value, list) else value
 
-    def to_python(self, value: Any) -> list[str]:
+    def to_python(self, value: Any) -> list[str] | None:
         """The lines of what was typed."""
-        return [line for line in map(str.strip, (value or "").splitlines()) if line]
+        lines = [line for line in map(str.strip, (value or "").splitlines()) if line]
+        return lines or (None if self.null else [])
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Compares lists: line ends and blank lines are no change."""
-        return not self.disabled and (initial or []) != self.to_python(data)
+        return not self.disabled and (initial or []) != (self.to_python(data) or [])
+
+
+class BoxesField(forms.MultipleChoiceField):
+    """Boxes to tick; where the column may be null, none ticked is null."""
+
+    def __init__(self, *, null: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.null = null
+
+    def clean(self, value: Any) -> Any:
+        """The ticked choices."""
+        return super().clean(value) or (None if self.null else [])
 
 
 class FriendlyForms:
@@ -84,8 +104,9 @@ class FriendlyForms:
         label = db_field.verbose_name.capitalize()
         if not db_field.base_field.choices:
             help_text = f"{db_field.help_text} One a line.".lstrip()
-            return LinesField(required=not db_field.blank, label=label, help_text=help_text)
-        return forms.MultipleChoiceField(
+            return LinesField(required=not db_field.blank, label=label, help_text=help_text, null=db_field.null)
+        return BoxesField(
+            null=db_field.null,
             choices=db_field.base_field.choices,
             initial=db_field.get_default(),
             required=not db_field.blank,

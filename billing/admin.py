@@ -114,10 +114,10 @@ def in_force(version: TariffVersion | None) -> bool:
 
 
 class RateRows(Rows):
-    """A version's rates, fixed once it is in force."""
+    """A version's rates, fixed once it is in force. Of one item there may be several, by size of prompt."""
 
     model = Rate
-    fields = ("item", "cost", "charge")
+    fields = ("item", "above", "cost", "charge")
     ordering = ("pk",)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -142,7 +142,10 @@ def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
     newest = versions.order_by("-effective_from").first()
     if newest is None:
         return [{"item": Item.INPUT}, {"item": Item.OUTPUT}]
-    return [{"item": rate.item, "cost": rate.cost, "charge": rate.charge} for rate in newest.rates.order_by("id")]
+    return [
+        {"item": rate.item, "above": rate.above, "cost": rate.cost, "charge": rate.charge}
+        for rate in newest.rates.order_by("id")
+    ]
 
 
 @admin.register(TariffVersion)

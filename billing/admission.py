@@ -97,24 +97,22 @@ class Admission:
         if time.monotonic() < self._away_until:
             raise DatabaseAway("the database was away a moment ago")
         self._ours[item.id] = time.monotonic() + PATIENCE
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None
         future = self._holds.put(item)
+        timer = loop.call_later(PATIENCE, lambda: loop.call_later(GRACE, future.cancel))
         try:
-            await asyncio.wait({future}, timeout=PATIENCE)
-            if not future.done():
-                await asyncio.wait({future}, timeout=GRACE)
-        except asyncio.CancelledError:
-            self._leave(item.id, future)
-            raise
-        if not future.done():
-            self._leave(item.id, future)
-            raise DatabaseAway("no hold in time")
-        try:
-            verdict = future.result()
+            verdict = await future
         except BaseException as error:
+            self._leave(item.id, future)
             if isinstance(error, DatabaseAway):
                 self._away_until = time.monotonic() + AWAY_SECONDS
-            self._leave(item.id, future)
+            elif isinstance(error, asyncio.CancelledError) and not task.cancelling():
+                raise DatabaseAway("no hold in time") from None
             raise
+        finally:
+            timer.cancel()
         if isinstance(verdict, Held):
             return verdict
         del self._ours[item.id]
@@ -127,7 +125,7 @@ class Admission:
         or, without one, when `give_back` finds it.
         """
         del self._ours[id]
-        if future.done() and not future.exception() and isinstance(future.result(), Held):
+        if future.done() and not future.cancelled() and not future.exception() and isinstance(future.result(), Held):
             self._returns.put(id)
         future.cancel()
 

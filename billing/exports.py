@@ -35,6 +35,7 @@ COLUMNS = (
     "upstream_id",
     "stream",
     "end_user",
+    "app",
     "status",
     "error",
     "finish_reason",

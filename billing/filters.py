@@ -176,7 +176,11 @@ class NameFilter(TextFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Usage]) -> QuerySet[Usage]:
         text = (self.value() or "").strip().replace("\0", "")
-        return queryset.filter(**{str(self.parameter_name): text}) if text else queryset
+        return self.narrow(queryset, text) if text else queryset
+
+    def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:
+        """Those of `generations` with this name."""
+        return generations.filter(**{str(self.parameter_name): text})
 
 
 class ModelFilter(NameFilter):
@@ -189,3 +193,24 @@ class ProviderFilter(NameFilter):
     """By the provider's slug."""
 
     title = parameter_name = "provider"
+
+
+class AppFilter(NameFilter):
+    """By the application that called, as it names itself."""
+
+    title = "application"
+    parameter_name = "app"
+
+
+class MetadataFilter(NameFilter):
+    """By what the client sent along: a pair as `name=value`, or a name alone."""
+
+    title = "metadata (name=value)"
+    parameter_name = "metadata"
+
+    def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:
+        """Those with the pair, or with any value under the name."""
+        name, equals, value = text.partition("=")
+        if equals:
+            return generations.filter(metadata__contains={name: value})
+        return generations.filter(metadata__has_key=name)

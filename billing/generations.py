@@ -22,8 +22,10 @@ from billing.exports import generations_csv, in_thread
 from billing.filters import (
     LOOK_BACK,
     TIME_INPUTS,
+    AppFilter,
     BasisFilter,
     KeyFilter,
+    MetadataFilter,
     ModelFilter,
     OrganizationFilter,
     ProjectFilter,
@@ -62,10 +64,15 @@ class GenerationPage(Record):
         KeyFilter,
         ModelFilter,
         ProviderFilter,
+        AppFilter,
+        MetadataFilter,
         StatusFilter,
         BasisFilter,
     )
-    lookups = (*TIME_INPUTS, "organization", "project", "key", "model", "provider", "status", "basis")
+    lookups = (
+        *TIME_INPUTS,
+        *("organization", "project", "key", "model", "provider", "app", "metadata", "status", "basis"),
+    )
     ordering = ("-pk",)
     change_list_template = "admin/billing/usage/change_list.html"
     change_form_after_template = "admin/billing/usage/accounts.html"
@@ -76,7 +83,8 @@ class GenerationPage(Record):
                 "fields": (
                     "generation",
                     ("created_at", "settled_at"),
-                    ("tenant", "key_link", "end_user"),
+                    ("tenant", "key_link"),
+                    ("app", "end_user"),
                     ("model", "stream"),
                     "metadata_shown",
                 )

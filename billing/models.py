@@ -62,17 +62,22 @@ class Item(models.TextChoices):
 class Rate(models.Model):
     """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`).
 
+    It holds for requests whose whole prompt is of more than `above` tokens, up to the item's next rate by size.
+
     Below a million dollars, so that no product with a count needs more digits than `Decimal` and `numeric(24,12)` have.
     """
 
     version = models.ForeignKey(TariffVersion, on_delete=models.CASCADE, related_name="rates")
     item = models.CharField(max_length=16, choices=Item.choices)
+    above = models.PositiveIntegerField(
+        "prompts above", default=0, db_default=0, help_text="Tokens of the whole prompt, exclusive. 0: of any size."
+    )
     cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
     charge = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["version", "item"], name="one_rate_an_item"),
+            models.UniqueConstraint(fields=["version", "item", "above"], name="one_rate_an_item_and_size"),
             models.CheckConstraint(
                 condition=models.Q(cost__isnull=True) | models.Q(cost__gte=0), name="cost_not_negative"
             ),
@@ -82,7 +87,12 @@ class Rate(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.item}: {self.charge}"
+        return f"{rate_name(self.item, self.above)}: {self.charge}"
+
+
+def rate_name(item: str, above: int) -> str:
+    """How a difference or a list names a rate: by its item, and by the size of the prompt where that counts."""
+    return f"{item} (above {above})" if above else item
 
 
 class Subject(models.Model):
@@ -257,7 +267,7 @@ class Usage(models.Model):
 
     Token counts are inclusive buckets (see `billing/tokens.py`). `charge` is what the tenant pays, `provider_cost` what
     the provider takes, `overrun` what exceeded the hold of a hard budget and nobody pays. Times are UTC, durations
-    milliseconds.
+    milliseconds; `ttft_ms` is the time to a stream's first meaningful event, or to the first bytes of a whole answer.
     """
 
     id = models.UUIDField(primary_key=True)  # UUIDv7; the response's id
@@ -274,6 +284,7 @@ class Usage(models.Model):
     stream = models.BooleanField()
     end_user = models.TextField(blank=True)
     metadata = models.JSONField(default=dict)
+    app = models.TextField(null=True, blank=True)  # NULL: the client did not say
     status = models.TextField(choices=Status.choices)
     error = models.TextField(blank=True)
     finish_reason = models.TextField(blank=True)
@@ -314,7 +325,7 @@ class Usage(models.Model):
 
 
 class Attempt(models.Model):
-    """One dial, written before it is made."""
+    """One dial, written before it is made. `ttft_ms` as in `Usage`, counted from the dial."""
 
     id = models.UUIDField(primary_key=True)
     generation = models.UUIDField()

@@ -3,6 +3,11 @@
 A token rate is dollars per million tokens with at most six decimals, so an amount has at most twelve and
 `numeric(24,12)` holds it exactly. An item without a rate of its own is part of its parent (cached input of input,
 reasoning of output); with one it leaves the parent's count, since counts are inclusive (see `billing/tokens.py`).
+
+Rates may depend on the size of the prompt (`Prices`). The size is a threshold on the whole request, not a margin: a
+prompt of one token more than it has every token of the request, the answer's too, at the other rate. So Google prices
+"prompts > 200k tokens", Anthropic inputs above 200k and OpenAI inputs above 272k, and so `genai-prices` computes its
+`TieredPrices` (`total_input_tokens > tier.start`). It is the size of the whole prompt, cached tokens included.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +37,7 @@ class Rate:
     charge: Decimal | None
 
 
-Rates = Mapping[str, Rate]  # by item (`billing.models.Item`)
+Rates = Mapping[str, Rate]  # by item (`billing.models.Item`), for one size of prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +123,28 @@ class Ceiling:
             return WorstCase(None, None)
         return WorstCase(self.input * input_tokens + self.request, self.output * copies)
 
+    def worst_continued(self, input_tokens: int) -> WorstCase:
+        """The worst case of an answer that one offer begins and another ends, if this is `over` the ceilings of both.
+
+        Each reads the prompt, the second one also what the first one wrote, and together they write no more than the
+        output cap.
+        """
+        once = self.worst(input_tokens, 1)
+        if once.fixed is None or once.rate is None or self.input is None:
+            return once
+        return WorstCase(once.fixed * 2, once.rate + self.input)
+
     def price(self, input_tokens: int, output_tokens: int) -> Decimal | None:
         """Dollars, at most, for so many tokens, all answers together; None: unknown."""
         if self.input is None or self.output is None or self.request is None:
             return None
         return self.input * input_tokens + self.request + self.output * output_tokens
+
+    def over(self, other: "Ceiling") -> "Ceiling":
+        """The dearer of each of two."""
+        return Ceiling(
+            _dearer(self.input, other.input), _dearer(self.output, other.output), _dearer(self.request, other.request)
+        )
 
 
 def ceiling(rates: Rates) -> Ceiling:
@@ -135,24 +157,21 @@ def ceiling(rates: Rates) -> Ceiling:
     )
 
 
-def worst_case(input_tokens: int, copies: int, rates: Rates) -> WorstCase:
-    """The worst case of a request under `rates`, see `Ceiling`."""
-    return ceiling(rates).worst(input_tokens, copies)
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The ceilings of a tariff version by size of prompt: `base`, and from a size (exclusive) on a higher one."""
 
+    base: Ceiling
+    steps: tuple[tuple[int, Ceiling], ...] = ()
 
-def worst_case_continued(input_tokens: int, offers: Iterable[Rates]) -> WorstCase:
-    """The worst case of an answer that one of `offers` begins and another ends.
-
-    Both read the prompt, the second one also what the first one wrote, and together they write no more than the cap.
-    """
-    once, read = WorstCase(ZERO, ZERO), ZERO
-    for rates in offers:
-        once, charge_in = dearest((once, worst_case(input_tokens, 1, rates))), _dearest(rates, "input", PARTS_OF_INPUT)
-        if once.fixed is None or once.rate is None or charge_in is None:
-            return WorstCase(None, None)
-        read = max(read, charge_in)
-    assert once.fixed is not None and once.rate is not None
-    return WorstCase(once.fixed * 2, once.rate + read.scaleb(-6))
+    def at(self, input_tokens: int) -> Ceiling:
+        """The one over every prompt of at most `input_tokens`."""
+        found = self.base
+        for above, higher in self.steps:
+            if input_tokens <= above:
+                break
+            found = higher
+        return found
 
 
 def dearest(cases: Iterable[WorstCase]) -> WorstCase:
@@ -163,6 +182,61 @@ def dearest(cases: Iterable[WorstCase]) -> WorstCase:
             return WorstCase(None, None)
         fixed, rate = max(fixed, case.fixed), max(rate, case.rate)
     return WorstCase(fixed, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All rates of prompts of more than `above` tokens, exclusive, up to the next step."""
+
+    above: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The rates of a tariff version: `rates` below every step, then `steps` by size, ascending. No rates: unknown."""
+
+    rates: Rates
+    steps: tuple[Step, ...] = ()
+
+    def at(self, prompt: int) -> Rates:
+        """The rates of a request whose whole prompt is `prompt` tokens."""
+        rates = self.rates
+        for step in self.steps:
+            if prompt <= step.above:
+                break
+            rates = step.rates
+        return rates
+
+    def price(self, tokens: Tokens) -> Priced:
+        """What `tokens` cost and are charged, at the rates of their prompt's size."""
+        return price(tokens, self.at(tokens.prompt))
+
+    def ceilings(self) -> Ceilings:
+        """What no request under these prices exceeds."""
+        highest = base = ceiling(self.rates)
+        steps = [(step.above, highest := ceiling(step.rates).over(highest)) for step in self.steps]
+        return Ceilings(base, tuple(steps))
+
+    def worst_case(self, input_tokens: int, copies: int) -> WorstCase:
+        """The worst case of a request of at most `input_tokens`, of whatever size it turns out to be."""
+        return self.ceilings().at(input_tokens).worst(input_tokens, copies)
+
+
+NO_PRICES = Prices({})
+
+
+def by_size(rates: Iterable[tuple[str, int, Rate]]) -> Prices:
+    """Prices from rates of an item for prompts above so many tokens, 0: of any size; each (item, above) stands once.
+
+    An item without a rate at a step keeps the one it has below it.
+    """
+    sizes: dict[int, dict[str, Rate]] = {0: {}}
+    for item, above, rate in rates:
+        sizes.setdefault(above, {})[item] = rate
+    current: dict[str, Rate] = {}
+    found = [Step(above, current := current | sizes[above]) for above in sorted(sizes)]
+    return Prices(found[0].rates, tuple(found[1:]))
 
 
 def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | None:
@@ -176,6 +250,10 @@ def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | No
                 return None
             found = max(found, charge)
     return found
+
+
+def _dearer(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else max(one, other)
 
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:

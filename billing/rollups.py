@@ -99,8 +99,8 @@ def _step() -> bool:
         until, now = found
         cursor.execute(FIRST_ID, [first_id(max(EPOCH, until - MADE_AGAIN - CLOCKS_APART))])
         first = cursor.fetchone()
-        if first is not None:  # nothing was used before
-            until = min(max(until, first[0] - CLOCKS_APART), now)
+        # Nothing was used in between.
+        until = min(max(until, first[0] - CLOCKS_APART), now) if first else now
         start = _floor(until - MADE_AGAIN, HOUR)
         if now - until > DAY:
             start = _floor(start, DAY)  # whole, since its hours may soon be forgotten

@@ -66,6 +66,7 @@ class Settlement(msgspec.Struct):
     counters: list[int]
     tries: list[Try]
     attempts: int
+    app: str | None = None
     upstream_id: str = ""
     error: str = ""
     finish_reason: str = ""

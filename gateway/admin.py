@@ -9,6 +9,7 @@ from django.template.defaultfilters import filesizeformat
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
+import gateway.celery  # noqa: F401  # the console sends tasks, by this application
 from accounts.console import Page, ReadOnly, is_operator
 from gateway.files import file_id, parse_id
 from gateway.models import StoredFile

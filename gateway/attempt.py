@@ -53,7 +53,7 @@ class Attempt:
     @property
     def undecided(self) -> bool:
         """Whether it is a probe that has no verdict yet."""
-        return bool(self.claimed) and not self._over and self.row.ttft_ms is None
+        return bool(self.claimed) and not self._over and not (self._streamed and self.row.ttft_ms is not None)
 
     def begin(self) -> None:
         """The dial begins now."""
@@ -68,7 +68,7 @@ class Attempt:
         )
 
     def first_event(self) -> None:
-        """Notes the first meaningful event."""
+        """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
         if self.row.ttft_ms is None:
             now = time.monotonic()
             self.row.ttft_ms = _ms(now - self._started)

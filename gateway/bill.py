@@ -49,7 +49,7 @@ def bill(attempts: Sequence[Attempt], text_bytes: int, held: Held) -> Bill:
     lines: list[dict[str, Any]] = []
     known_charge = known_cost = True
     for attempt, used, _ in billed:
-        priced = pricing.price(used, attempt.candidate.rates)
+        priced = attempt.candidate.prices.price(used)
         tokens = tokens + used
         charge, known_charge = charge + (priced.charge or 0), known_charge and priced.charge is not None
         cost, known_cost = cost + (priced.cost or 0), known_cost and priced.cost is not None

@@ -65,6 +65,13 @@ NAVIGATION = (
         ),
     ),
     (
+        "Routing",
+        (
+            ("Policies", "alt_route", "admin:routing_policy_changelist"),
+            ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
+        ),
+    ),
+    (
         "Money",
         (
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),

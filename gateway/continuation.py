@@ -6,6 +6,10 @@ handed over. What was said goes as the last message, an assistant's, to an offer
 that the prompt is read twice, and what was said once more.
 """
 
+from collections.abc import Iterable
+from functools import reduce
+
+from billing.pricing import Ceiling, WorstCase
 from gateway.planning import Call
 from routing.plan import Candidate
 
@@ -32,3 +36,10 @@ def may_continue(call: Call) -> bool:
 def goes_on(candidate: Candidate) -> bool:
     """Whether an offer goes on with a last message of the assistant's."""
     return WORD in candidate.offer.supported_parameters or WORD in candidate.model.capabilities
+
+
+def worst_case(candidates: Iterable[Candidate], input_tokens: int) -> WorstCase:
+    """What an answer comes to at worst that one of these begins and another ends."""
+    # The second one's prompt is longer by what the first one wrote.
+    ceilings = (one.prices.ceilings().at(input_tokens + one.output_cap) for one in candidates)
+    return reduce(Ceiling.over, ceilings).worst_continued(input_tokens)

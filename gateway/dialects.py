@@ -54,6 +54,7 @@ class Dialect:
     - `refuses_stray_stream_options`: 400 for `stream_options` without `stream`; else they are ignored
     - `ignores_penalties`: the two penalties are accepted and not sent on
     - `efforts`: a reasoning effort that is sent on as another; those not named here go as they came
+    - `default_effort`: asked of a model that reasons by default when the request says nothing; None: nothing is asked
     - `only_one_choice`: 400 for `n` above 1
     - `auto_models`: the names of the model that stands for the gateway's choice; no model of the catalog has them
     - `messages`: the wording of a refusal by its rule; what stands in braces is filled in
@@ -83,6 +84,7 @@ class Dialect:
     refuses_stray_stream_options: bool = True
     ignores_penalties: bool = False
     efforts: Mapping[str, str] = field(default_factory=dict)
+    default_effort: str | None = None
     only_one_choice: bool = False
     auto_models: frozenset[str] = frozenset({"auto", "meterline/auto", "zenmux/auto"})
     messages: Mapping[str, str] = field(default_factory=lambda: MESSAGES)
@@ -130,6 +132,7 @@ ZENMUX = Dialect(
     "zenmux",
     max_stops=4,
     max_temperature=None,
+    default_effort="medium",
     only_one_choice=True,
     models_envelope={},
     request_id_headers=("x-request-id", "X-ZenMux-RequestId"),
@@ -171,6 +174,7 @@ ZENMUX = Dialect(
         "insufficient_credit": ErrorRow(402, "insufficient_credit"),
         "unknown_price": ErrorRow(402, "reject_no_credit"),
         "rate_limit_exceeded": ErrorRow(429, "rate_limit"),
+        "too_many_reads": ErrorRow(422, "rate_limit"),
         "service_unavailable": ErrorRow(503, "internal_server_error"),
         "internal_server_error": ErrorRow(500, "internal_server_error"),
         "upstream_unreachable": ErrorRow(520, "provider_internal_server_error"),
@@ -196,6 +200,7 @@ EZROUTER = Dialect(
     refuses_stray_stream_options=False,
     ignores_penalties=True,
     efforts={"low": "high", "medium": "high", "xhigh": "max"},
+    default_effort="high",
     only_one_choice=True,
     always_streams=True,
     always_reports_usage=True,
@@ -232,6 +237,7 @@ EZROUTER = Dialect(
         "method_not_allowed": ErrorRow(type="new_api_error"),
         "insufficient_credit": ErrorRow(403, "new_api_error", "insufficient_user_quota"),
         "rate_limit_exceeded": ErrorRow(503, "upstream_error"),
+        "too_many_reads": ErrorRow(type="new_api_error"),
         "service_unavailable": ErrorRow(type="new_api_error"),
         "internal_server_error": ErrorRow(type="new_api_error"),
         "upstream_unreachable": ErrorRow(type="upstream_error"),

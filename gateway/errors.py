@@ -10,6 +10,7 @@
     ├── MethodNotAllowed              405
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
+    ├── TooManyReads                  422  of the management endpoints, as their documents have it; with Retry-After
     ├── HeadersTooLarge               431
     ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
     └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
@@ -39,6 +40,7 @@ class GatewayError(Exception):
     status = 500
     type = "internal_server_error"
     code: str | None = "internal_server_error"
+    plan: Any = None  # the `routing.plan.Plan` that led nowhere, if that is why
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class GatewayError(Exception):
         self.param = param
         self.retry_after = retry_after  # whole seconds
         self.headers = headers or {}
+        self.more: dict[str, Any] = {}  # what stands beside the error in its envelope
         if code is not None:
             self.code = code
 
@@ -76,11 +79,8 @@ class GatewayError(Exception):
             "code": str(row.status or self.status) if envelope.status_as_code else row.code or self.code,
             "request_id": request_id or None,
         }
-        return {
-            "error": {
-                name: said[name] for name in envelope.fields if said[name] is not None or name not in envelope.optional
-            }
-        }
+        fields = [name for name in envelope.fields if said[name] is not None or name not in envelope.optional]
+        return {"error": {name: said[name] for name in fields}, **self.more}
 
     def _row(self, dialect: Dialect) -> ErrorRow:
         return next((dialect.errors[rule] for rule in self.rules if rule in dialect.errors), AS_IT_IS)
@@ -120,6 +120,10 @@ class InsufficientCredit(GatewayError):
 
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class TooManyReads(GatewayError):
+    status, type, code = 422, "rate_limit_error", "too_many_reads"
 
 
 class HeadersTooLarge(GatewayError):

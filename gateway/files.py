@@ -28,7 +28,7 @@ from accounts.sealing import CannotOpen, open_bytes, seal_bytes
 from billing.batches import Connections, DatabaseAway
 from billing.ids import new_id
 from gateway.errors import GatewayError, InvalidRequest, NotFound, Unavailable
-from gateway.inlining import OpenFile, inlined, references
+from gateway.inlining import OpenFile, Reference, inlined, recounted, references
 from gateway.protocols.openai_chat import ChatRequest
 from gateway.uploads import Upload, read_upload
 
@@ -190,24 +190,19 @@ class Files:
             self._turns.release()
 
 
-async def inline_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
-    """The request with the uploaded files that it names in it; the very same request when it names none.
+async def look_up_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
+    """The request with the uploaded files that it names counted as what they are, from what is stored about them.
 
-    Any key of the project may name its files. Raises `InvalidRequest` with the param for a file that is not there,
-    whosever it may be, and for files longer together than one may be; `Unavailable`. Nothing is read then.
+    For before the hold: whoever has no money for a request cannot have its files moved. Any key of the project may name
+    its files. Raises `InvalidRequest` with the param for a file that is not there, whosever it may be, and for files
+    longer together than one may be; `Unavailable`.
     """
-    if not asked.files:
+    if not asked.file_ids:
         return asked
-    named = references(asked)
-    if not named:
-        return asked
-    ids = {reference.file_id: parse_id(reference.file_id) for reference in named}
-    entries = await process.files.find(caller.project, [id for id in ids.values() if id])
     total = 0
-    for reference in named:
-        entry = entries.get(ids[reference.file_id] or NO_ID)
-        if entry is None:
-            raise InvalidRequest("There is no such file.", code="file_not_found", param=reference.param)
+    types = {}
+    for reference, entry in await _named(process, caller, asked):
+        types[reference.file_id] = entry.media_type
         total += entry.bytes
         if total > settings.FILES_MAX_BYTES:
             raise InvalidRequest(
@@ -215,15 +210,43 @@ async def inline_files(process: "Process", caller: Caller, asked: ChatRequest) -
                 code="files_too_large",
                 param=reference.param,
             )
-    opened = {}
-    for reference in named:
+    return recounted(asked, types)
+
+
+async def inline_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
+    """The request with the content of the files that it names in it, for one dial; it itself when it names none.
+
+    Looked up anew: the content is not kept for as long as an answer takes. Raises as `look_up_files` does for what was
+    deleted meanwhile.
+    """
+    if not asked.file_ids:
+        return asked
+    opened: dict[str, OpenFile] = {}
+    for reference, entry in await _named(process, caller, asked):
         if reference.file_id not in opened:
-            entry = entries[ids[reference.file_id] or NO_ID]
             try:
                 opened[reference.file_id] = await process.files.open(caller.project, entry)
             except NotFound as error:
-                raise InvalidRequest(error.message, code=error.code, param=reference.param) from error
+                raise _not_there(reference) from error
     return inlined(asked, opened)
+
+
+async def _named(process: "Process", caller: Caller, asked: ChatRequest) -> list[tuple[Reference, Entry]]:
+    """The files that a request names, each as often as it does. Raises `InvalidRequest` for the first not there."""
+    named = references(asked)
+    ids = {reference.file_id: parse_id(reference.file_id) for reference in named}
+    entries = await process.files.find(caller.project, [id for id in ids.values() if id])
+    found = []
+    for reference in named:
+        entry = entries.get(ids[reference.file_id] or NO_ID)
+        if entry is None:
+            raise _not_there(reference)
+        found.append((reference, entry))
+    return found
+
+
+def _not_there(reference: Reference) -> InvalidRequest:
+    return InvalidRequest("There is no such file.", code="file_not_found", param=reference.param)
 
 
 NO_ID = UUID(int=0)

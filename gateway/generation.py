@@ -21,7 +21,7 @@ from billing.models import Status
 from billing.settlement import Settlement, Try
 from billing.spool import SpoolFull
 from billing.tokens import estimate
-from gateway import continuation, telemetry
+from gateway import continuation, explaining, telemetry
 from gateway.attempt import Attempt
 from gateway.bill import UNREADABLE, Bill, bill
 from gateway.deadline import NEVER, Deadline
@@ -109,7 +109,7 @@ class Generation:
         call, offers = self.call, self.call.offers
         tokens = call.input_tokens
         if self.continues:
-            worst = pricing.worst_case_continued(tokens, (candidate.rates for candidate in offers))
+            worst = continuation.worst_case(offers, tokens)
             # The prompt is read twice, and what was said is read once.
             tokens = 2 * tokens + max(candidate.output_cap for candidate in offers)
         else:
@@ -236,6 +236,8 @@ class Generation:
                 attempt.given_up()
         if alive:
             self.attempts.append(attempt)
+            if not self.relayed:
+                self._ttft_ms = None  # a whole answer may have begun and broken off unseen
         return alive
 
     def _attempt(self, stop: Stop) -> Attempt:
@@ -263,11 +265,12 @@ class Generation:
         fault.retry_after = soonest or fault.retry_after or cooldown
 
     def first_event(self) -> None:
-        """Notes the first meaningful event."""
+        """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
         self.attempt.first_event()
         if self._ttft_ms is None:
             self._ttft_ms = _ms(self._started)
-            telemetry.first_token(self.attempt.row.provider).observe(self._ttft_ms / 1000)
+            if self.call.asked.stream:
+                telemetry.first_token(self.attempt.row.provider).observe(self._ttft_ms / 1000)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -289,7 +292,7 @@ class Generation:
         attempt.reader.set_cost(self._bill.charge)
         if self.call.conversation is not None:
             self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
-        return attempt.reader.final()
+        return explaining.final(attempt.reader.final(), self.call, self.attempts)
 
     async def fail(self, error: GatewayError) -> None:
         """Settles a failed one; returns when that is durable, or cannot be: nothing final goes out after it.
@@ -297,6 +300,7 @@ class Generation:
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
         durable = self._durable or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
             await asyncio.shield(durable)
 
@@ -324,7 +328,7 @@ class Generation:
             upstream_id=reader.upstream_id if reader else "",
             finish_reason=(reader.finish_reason or "") if reader else "",
             native_finish_reason=(reader.native_finish_reason or "") if reader else "",
-            ttft_ms=self._ttft_ms,
+            ttft_ms=self._ttft_ms if status is Status.COMPLETED or self.relayed else None,
             duration_ms=_ms(self._started),
             prompt_tokens=tokens.prompt,
             completion_tokens=tokens.completion,
@@ -382,6 +386,7 @@ class Generation:
             "stream": asked.stream,
             "end_user": asked.end_user or "",
             "metadata": asked.metadata,
+            "app": self.call.app,
         }
 
 

@@ -1,7 +1,8 @@
 """A settled generation as its organization may see it: what it used, what it cost and how it went. Pure.
 
-Providers are not named, nor what they cost: neither is the tenant's to see. Amounts are dollars and exact, rates
-dollars per million tokens, or each for requests and searches; durations are milliseconds, times UTC.
+Providers are not named unless the plan is asked for, and what they cost never is: that is not the tenant's to see.
+Amounts are dollars and exact, rates dollars per million tokens, or each for requests and searches; durations are
+milliseconds, times UTC.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from billing.pricing import Line, Rate
 from billing.tokens import Tokens
+from gateway.explaining import FIELD, recorded
 from gateway.model_lists import PRICE_NAMES, number
 from gateway.protocols.openai_chat.usage import show
 
@@ -21,12 +23,15 @@ SERVED_AS_THEY_ARE = (
     "model", "status", "error", "finish_reason", "native_finish_reason", "stream", "ttft_ms", "duration_ms",
     "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens",
     "audio_input_tokens", "image_input_tokens", "reasoning_tokens", "audio_output_tokens", "web_searches", "basis",
-    "end_user", "metadata", "charge", "overrun",
+    "end_user", "metadata", "app", "charge", "overrun",
 )  # fmt: skip
 
 
-def generation(usage: Mapping[str, Any], tries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The lookup's answer from a usage row and its attempts by number, amounts and rates in them as text."""
+def generation(usage: Mapping[str, Any], tries: Sequence[Mapping[str, Any]], *, named: bool = False) -> dict[str, Any]:
+    """The lookup's answer from a usage row and its attempts by number, amounts and rates in them as text.
+
+    `named`: with providers, in the plan and in the attempts.
+    """
     moment = _iso(usage["created_at"])
     ttft, duration = usage["ttft_ms"], usage["duration_ms"]
     charge = _decimal(usage["charge"])
@@ -52,7 +57,8 @@ def generation(usage: Mapping[str, Any], tries: Sequence[Mapping[str, Any]]) -> 
         ],
         "requestRetryTimes": max(usage["attempts"] - 1, 0),
         "finalRetry": True,  # Only what is settled is shown, and nothing is tried after that.
-        "attempts": [_attempt(row) for row in tries],
+        "attempts": [_attempt(row, named=named) for row in tries],
+        FIELD: usage["plan"] and recorded(usage["plan"], named=named),
     }
 
 
@@ -95,11 +101,13 @@ def _amounts(origin: Decimal | None, discount: Decimal | None) -> dict[str, Any]
     }
 
 
-def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
+def _attempt(row: Mapping[str, Any], *, named: bool) -> dict[str, Any]:
     return {
+        **({"provider": row["provider"], "endpoint": row["upstream_model"]} if named else {}),
         "number": row["number"],
         "status": row["status"],
         "fault": row["fault"] or None,
+        "model": row["model"] or None,
         "duration": row["duration_ms"],
         "ttft": row["ttft_ms"],
     }

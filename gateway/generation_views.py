@@ -10,7 +10,9 @@ from billing.batches import DatabaseAway
 from gateway import process
 from gateway.authentication import require
 from gateway.errors import InvalidRequest, NotFound, Unavailable
+from gateway.explaining import wished
 from gateway.generation_lookup import generation
+from gateway.read_limit import count_read
 from gateway.rest import ApiView, json_response
 
 # RFC 9745: the moment (Unix seconds) since when the path is deprecated; it goes on working.
@@ -32,7 +34,8 @@ class EitherScope(ApiView):
 class Generations(EitherScope):
     """GET /v1/management/generation, and the older /v1/generation, which says that it is `deprecated`.
 
-    An inference key, too, sees all of its organization's generations, whichever key made them.
+    An inference key, too, sees all of its organization's generations, whichever key made them. The plan is there
+    without providers' names, unless `X-Gateway-Explain` asks for them.
     """
 
     endpoint = "generation"
@@ -43,7 +46,8 @@ class Generations(EitherScope):
         select row_to_json(u),
                (select coalesce(json_agg(json_build_object(
                            'number', a.number, 'status', a.status, 'fault', a.fault, 'duration_ms', a.duration_ms,
-                           'ttft_ms', a.ttft_ms) order by a.number), '[]')
+                           'ttft_ms', a.ttft_ms, 'model', a.model, 'provider', a.provider,
+                           'upstream_model', a.upstream_model) order by a.number), '[]')
                   from billing_attempt a
                  where a.generation = u.id and a.id >= billing_first_id(u.created_at - interval '1 hour')
                    and a.id < billing_first_id(u.settled_at + interval '1 hour'))
@@ -51,13 +55,14 @@ class Generations(EitherScope):
             select id, model, status, error, finish_reason, native_finish_reason, stream, attempts, ttft_ms,
                    duration_ms, prompt_tokens, completion_tokens, cached_tokens, cache_write_5m_tokens,
                    cache_write_1h_tokens, audio_input_tokens, image_input_tokens, reasoning_tokens,
-                   audio_output_tokens, web_searches, basis, end_user, metadata, charge::text, overrun::text,
-                   arithmetic, tariff_version, created_at, settled_at
+                   audio_output_tokens, web_searches, basis, end_user, metadata, app, charge::text, overrun::text,
+                   arithmetic, tariff_version, created_at, settled_at, plan
               from billing_usage where id = %s and organization = %s) u
     """
 
     async def get(self, request: Request) -> HttpResponse:
         """The generation `id` (or `generate_id`), or one 404: for none, another organization's, and a running one."""
+        await count_read(self.caller, "generation")
         text = request.GET.get("id") or request.GET.get("generate_id")
         if not text:
             raise InvalidRequest("Give the id of a generation: ?id=…", param="id")
@@ -71,7 +76,8 @@ class Generations(EitherScope):
             raise Unavailable("Generations cannot be read just now.", retry_after=1) from error
         if not rows:
             raise _no_such_generation()
-        return json_response(generation(*rows[0]), headers=DEPRECATED if self.deprecated else None)
+        found = generation(*rows[0], named=wished(request.headers))
+        return json_response(found, headers=DEPRECATED if self.deprecated else None)
 
 
 def _no_such_generation() -> NotFound:

@@ -47,6 +47,7 @@ class Figures:
     output_ms: int = 0
     faults: Sketch = field(default_factory=dict)
     ttft: Sketch = field(default_factory=dict)
+    token_time: Sketch = field(default_factory=dict)
 
     @property
     def calls(self) -> str:
@@ -101,6 +102,7 @@ def figures(rows: Iterable[Tally | Figures]) -> Figures:
         output_ms=sum(row.output_ms for row in found),
         faults=merged(row.faults for row in found),
         ttft=merged(row.ttft for row in found),
+        token_time=merged(row.token_time for row in found),
     )
 
 
@@ -218,14 +220,14 @@ def _lines(window: str, now: datetime) -> tuple[list[Line], int]:
     if len(offers) > MOST_OFFERS:
         offers.sort(key=lambda offer: not (offer.forced or rests[offer.pk] or _key(offer) in published))
     shown = offers[:MOST_OFFERS]
-    hours = _hours(now)
+    hours = by_hour(now)
     lines = []
     for offer in shown:
         row = published.get(_key(offer))
         state, level, note = _state(offer, rests[offer.pk], now)
         lines.append(
             Line(offer, figures([row] if row else []), state, level, note, bool(rests[offer.pk]),
-                 _strip(hours.get(_key(offer), {}), now))
+                 strip(hours.get(_key(offer), {}), now))
         )  # fmt: skip
     return lines, len(offers) - len(shown)
 
@@ -273,16 +275,16 @@ def _told(rest: Ejection, now: datetime) -> dict[str, Any]:
     }
 
 
-def _hours(now: datetime) -> dict[tuple[str, str, str], dict[datetime, Figures]]:
-    """What every offer did in each of the last hours."""
+def by_hour(now: datetime, **only: str) -> dict[tuple[str, str, str], dict[datetime, Figures]]:
+    """What every offer did in each of the last hours; `only` narrows them by their columns."""
     rows: dict[tuple[str, str, str], dict[datetime, list[OfferRollup]]] = defaultdict(lambda: defaultdict(list))
     since = _hour(now) - (HOURS - 1) * timedelta(hours=1)
-    for row in OfferRollup.objects.filter(span=Span.HOUR, starts_at__gte=since).defer("token_time"):
+    for row in OfferRollup.objects.filter(span=Span.HOUR, starts_at__gte=since, **only):
         rows[row.model, row.provider, row.upstream_model][row.starts_at].append(row)
     return {key: {start: figures(found) for start, found in hours.items()} for key, hours in rows.items()}
 
 
-def _strip(hours: dict[datetime, Figures], now: datetime) -> list[dict[str, Any]]:
+def strip(hours: dict[datetime, Figures], now: datetime) -> list[dict[str, Any]]:
     """The last hours as a strip of bars, the oldest first."""
     bars = []
     for place in range(HOURS):

@@ -48,31 +48,37 @@ def references(request: ChatRequest) -> list[Reference]:
     return found
 
 
+def recounted(request: ChatRequest, types: Mapping[str, str]) -> ChatRequest:
+    """The request with the files it names counted as what they are; `types` has their media types, by the client's id.
+
+    From here on images count as images and ask for a model that sees. No file is in it yet.
+    """
+    images = sum(types[reference.file_id] in IMAGES for reference in references(request))
+    return replace(
+        request,
+        images=request.images + images,
+        files=request.files - images,
+        modalities=_modalities(request, types),
+    )
+
+
 def inlined(request: ChatRequest, opened: Mapping[str, OpenFile]) -> ChatRequest:
     """The request with each part that names a file replaced; `opened` has all of them, by the client's id.
 
-    From here on images count as images and ask for a model that sees. The client's body is left as it is.
+    The client's body is left as it is.
     """
     messages = [
         {**message, "content": [_filled(part, opened) for part in message["content"]]} if _has_id(message) else message
         for message in request.changes.get("messages", request.body["messages"])
     ]
-    images = sum(opened[reference.file_id].media_type in IMAGES for reference in references(request))
-    return replace(
-        request,
-        changes={**request.changes, "messages": messages},
-        images=request.images + images,
-        files=request.files - images,
-        modalities=_modalities(request, opened),
-        file_ids=(),
-    )
+    return replace(request, changes={**request.changes, "messages": messages}, file_ids=())
 
 
-def _modalities(request: ChatRequest, opened: Mapping[str, OpenFile]) -> dict[str, str]:
+def _modalities(request: ChatRequest, types: Mapping[str, str]) -> dict[str, str]:
     found = {name: path for name, path in request.modalities.items() if name != "file"}
     for path, file in _files(request.body["messages"]):
         data = file.get("file_data")
-        kind = media_type_of(data, file.get("filename")) if data else opened[file["file_id"]].media_type
+        kind = media_type_of(data, file.get("filename")) if data else types[file["file_id"]]
         if not data and kind in IMAGES:
             found.setdefault("image", path)
         else:

@@ -1,6 +1,7 @@
 """The management endpoints: balance and usage of the caller's own organization, and what a key has left.
 
-Amounts are dollars, exact. Errors have the dialect's envelope, answers `{"success": true, "data": …}`.
+Amounts are dollars, exact. Errors have the dialect's envelope, answers `{"success": true, "data": …}`. A key reads each
+so many times a minute, and past that gets a 422 (`read_limit`).
 """
 
 from datetime import timedelta
@@ -18,6 +19,7 @@ from gateway.errors import InvalidRequest, Unavailable
 from gateway.generation_views import EitherScope
 from gateway.model_lists import number
 from gateway.periods import Days, day, span, today
+from gateway.read_limit import count_read
 from gateway.rest import ApiView, json_response
 
 MOST_DAYS = 31
@@ -59,6 +61,7 @@ class Balance(ApiView):
 
     async def get(self, request: Request) -> HttpResponse:
         """The balance; negative when a soft budget was passed."""
+        await count_read(self.caller, "balance")
         budgets = await read(BUDGETS, [self.caller.organization])
         found = next((budget for budget in budgets if budget[0] == "total"), None)
         left = found[1] - found[2] if found else None
@@ -85,6 +88,7 @@ class TokenUsage(EitherScope):
     async def get(self, request: Request) -> HttpResponse:
         """The key's quota in dollars, with its models and the end of its life (Unix seconds; 0: none)."""
         caller = self.caller
+        await count_read(caller, "token")
         budgets = await read(BUDGETS, [caller.key])
         period, granted, used, held = budgets[0] if budgets else (None, ZERO, None, ZERO)
         data = {
@@ -127,6 +131,7 @@ class UsageReport(ApiView):
 
     async def get(self, request: Request) -> HttpResponse:
         """One row a group that has generations; `unpriced_requests` have no known charge and are not in `cost`."""
+        await count_read(self.caller, "usage")
         days = _days(request)
         groups = _groups(request.GET.get("group_by") or "day")
         hour = timedelta(hours=1)

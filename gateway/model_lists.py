@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
 
-from billing.pricing import Rates
+from billing.pricing import Prices
 from routing.catalog import Model
 from routing.health import Health
 from routing.plan import Wanted, plan
@@ -42,10 +43,10 @@ ANYTIME = Health()  # a list does not change with the weather
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A model that can be called now, with the rates of the offer that is tried first; {}: no price is known."""
+    """A model that can be called now, with the prices of the offer that is tried first."""
 
     model: Model
-    rates: Rates
+    prices: Prices
 
 
 def usable(models: Iterable[Model], allowed: frozenset[str], now: datetime) -> list[Listed]:
@@ -74,13 +75,41 @@ def number(amount: Decimal) -> msgspec.Raw:
     return msgspec.Raw(f"{amount.normalize():f}".encode())
 
 
-def pricings(rates: Rates) -> dict[str, list[dict[str, Any]]]:
-    """Price items by name, each a list, since a price may have conditions. Ours have none."""
-    return {
-        name: [{"value": number(charge), "unit": unit, "currency": "USD"}]
-        for item, (name, unit) in PRICE_NAMES.items()
-        if item in rates and (charge := rates[item].charge) is not None
-    }
+def pricings(prices: Prices) -> dict[str, list[dict[str, Any]]]:
+    """Price items by name, each a list: of one price, or of several, each with the sizes of prompt it is for."""
+    found = {name: _by_size(item, unit, prices) for item, (name, unit) in PRICE_NAMES.items()}
+    return {name: items for name, items in found.items() if items}
+
+
+def _by_size(item: str, unit: str, prices: Prices) -> list[dict[str, Any]]:
+    changes: list[tuple[int, Decimal | None]] = []  # from a size of prompt on, exclusive
+    for above, rates in ((0, prices.rates), *((step.above, step.rates) for step in prices.steps)):
+        charge = rates[item].charge if item in rates else None
+        if not changes or charge != changes[-1][1]:
+            changes.append((above, charge))
+    ends = [above for above, _ in changes[1:]]
+    return [
+        {"value": number(charge), "unit": unit, "currency": "USD"}
+        | ({"conditions": {"prompt_tokens": _range(above, end)}} if ends else {})
+        for (above, charge), end in zip_longest(changes, ends)
+        if charge is not None
+    ]
+
+
+def _range(above: int, end: int | None) -> dict[str, Any]:
+    """Prompts of more than `above` tokens and at most `end`, None: of any size; in thousands, as vendors say it."""
+    bounds: dict[str, Any] = {"unit": "kTokens"}
+    if above:
+        bounds |= _bound("gt", "gte", above)
+    else:
+        bounds["gte"] = 0
+    return bounds if end is None else bounds | _bound("lte", "lt", end)
+
+
+def _bound(past: str, at: str, size: int) -> dict[str, Any]:
+    """The border between `size` tokens and one more, by whichever of the two is round: lt 200, not lte 199.999."""
+    name, border = (at, size + 1) if (size + 1) % 1000 == 0 else (past, size)
+    return {name: number(Decimal(border).scaleb(-3))}
 
 
 def openai_entry(listed: Listed) -> dict[str, Any]:
@@ -119,7 +148,7 @@ def google_entry(listed: Listed) -> dict[str, Any]:
         "inputModalities": model.input_modalities,
         "outputModalities": model.output_modalities,
         "supportedParameters": model.supported_parameters,
-        "pricings": pricings(listed.rates),
+        "pricings": pricings(listed.prices),
     }
 
 
@@ -159,7 +188,7 @@ GOOGLE = Shape(google_entry, google_list)
 
 def _listed(model: Model, now: datetime) -> Listed | None:
     taken = plan([model], Wanted(0, None, 1, None, now), DEFAULT, ANYTIME, 0).taken
-    return Listed(model, taken[0].rates) if taken else None
+    return Listed(model, taken[0].prices) if taken else None
 
 
 def _facts(listed: Listed) -> dict[str, Any]:
@@ -175,7 +204,7 @@ def _facts(listed: Listed) -> dict[str, Any]:
         "max_completion_tokens": model.max_output or None,
         "supported_parameters": model.supported_parameters,
         "supported_endpoint_types": ENDPOINT_TYPES,
-        "pricings": pricings(listed.rates),
+        "pricings": pricings(listed.prices),
     }
 
 

@@ -1,4 +1,4 @@
-"""What clients upload: files, sealed, for their own project alone."""
+"""What the API keeps of its own: files that clients upload, and how often keys read the books."""
 
 from django.db import models
 
@@ -32,3 +32,16 @@ class StoredFile(models.Model):
 
     def __str__(self) -> str:
         return f"file-{self.id.hex} ({self.filename})"
+
+
+class ReadCount(models.Model):
+    """How often a key read an endpoint in its latest `minute` (UTC, where it begins). See `gateway/read_limit.py`."""
+
+    pk = models.CompositePrimaryKey("key", "endpoint")
+    key = models.UUIDField()
+    endpoint = models.CharField(max_length=32)
+    minute = models.DateTimeField()
+    reads = models.IntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.endpoint}: {self.reads}"

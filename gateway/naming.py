@@ -10,16 +10,20 @@ from routing.catalog import Model
 ANSWERS = frozenset({"text", "audio", "image"})
 
 
-def find(snapshot: Snapshot, caller: Caller, name: str, param: str = "model") -> tuple[Model, str | None]:
+def find(snapshot: Snapshot, caller: Caller, name: str) -> tuple[Model, str | None]:
     """The model of a name, and the slug of the provider it is pinned to (`model:provider`), or None.
 
     Raises `NotFound` for a model that is not there, that the key may not use, or that does not chat.
     """
-    model, provider = reachable(snapshot, caller, name), None
-    if model is None:
-        base, colon, pin = name.rpartition(":")
-        if colon and pin:
-            model, provider = reachable(snapshot, caller, base), pin
+    base, colon, provider = name.rpartition(":")
+    if colon and provider and name not in snapshot.catalog.by_name and reachable(snapshot, caller, base):
+        return find_model(snapshot, caller, base), provider
+    return find_model(snapshot, caller, name), None
+
+
+def find_model(snapshot: Snapshot, caller: Caller, name: str, param: str = "model") -> Model:
+    """The model of a slug or alias. Raises `NotFound` as `find` does."""
+    model = reachable(snapshot, caller, name)
     if model is None:
         # One answer for both: a key does not learn what others may use.
         raise NotFound(
@@ -31,7 +35,7 @@ def find(snapshot: Snapshot, caller: Caller, name: str, param: str = "model") ->
             code="model_not_supported",
             param=param,
         )
-    return model, provider
+    return model
 
 
 def reachable(snapshot: Snapshot, caller: Caller, name: str) -> Model | None:
@@ -52,7 +56,7 @@ def pool(snapshot: Snapshot, caller: Caller, names: tuple[str, ...] | None) -> l
     """
     if names is not None:
         param = "model_routing_config.available_models"
-        found = {model.id: model for model, _ in (find(snapshot, caller, name, param) for name in names)}
+        found = {model.id: model for model in (find_model(snapshot, caller, name, param) for name in names)}
         return list(found.values())
     allowed = caller.allowed_models
     models = (

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.openapi_plans import NAMED, Plan
 from gateway.protocols.openai_chat.answer_schema import Count, TokenCounts
 from gateway.uploads import ANCHOR, LIFETIME, PURPOSES, SECONDS
 
@@ -28,14 +29,34 @@ class Error(Struct):
     """Every refusal and failure, on every path."""
 
     error: ErrorObject
+    x_gateway_plan: Annotated[
+        Plan | UnsetType, Meta(description="Of a chat completion that asked for it, and of /v1/route.")
+    ] = UNSET
+
+
+class Range(Struct):
+    """A size, in thousands (1000) of tokens; a bound that is left out is none."""
+
+    unit: Literal["kTokens"]
+    gte: Annotated[float | UnsetType, Meta(description="This size or more.")] = UNSET
+    gt: Annotated[float | UnsetType, Meta(description="More than this size.")] = UNSET
+    lte: Annotated[float | UnsetType, Meta(description="This size or less.")] = UNSET
+    lt: Annotated[float | UnsetType, Meta(description="Less than this size.")] = UNSET
+
+
+class Conditions(Struct):
+    """Which requests a price is for. It is every token's of such a request, not only of those beyond a bound."""
+
+    prompt_tokens: Annotated[Range, Meta(description="The size of the whole prompt, cached tokens included.")]
 
 
 class Price(Struct):
-    """One price of an item."""
+    """One price of an item. Without conditions it is for every request."""
 
     value: Annotated[float, Meta(ge=0, description="Exact.")]
     unit: Literal["perMTokens", "perCount"]
     currency: Literal["USD"]
+    conditions: Conditions | UnsetType = UNSET
 
 
 class ModelFacts(Struct, kw_only=True):
@@ -138,6 +159,9 @@ class Attempt(Struct):
     fault: str | None
     duration: int | None
     ttft: int | None
+    model: str | None
+    provider: Annotated[str | UnsetType, Meta(description=NAMED)] = UNSET
+    endpoint: Annotated[str | UnsetType, Meta(description=NAMED)] = UNSET
 
 
 class Generation(Struct):
@@ -158,6 +182,15 @@ class Generation(Struct):
     requestRetryTimes: Count
     attempts: list[Attempt]
     metadata: dict[str, Any] | None
+    app: str | None
+    x_gateway_plan: Plan | None
+
+
+class RouteAnswer(Struct):
+    """Where a chat completion would go."""
+
+    object: Literal["route"]
+    x_gateway_plan: Plan
 
 
 class BalanceData(Struct):

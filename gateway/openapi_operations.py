@@ -17,6 +17,7 @@ from gateway.errors import (
     InvalidRequest,
     NotFound,
     RateLimited,
+    TooManyReads,
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
@@ -40,6 +41,7 @@ from gateway.openapi_answers import (
     ModelList,
     QuotaAnswer,
     ReadyAnswer,
+    RouteAnswer,
     UploadForm,
     UsageAnswer,
 )
@@ -124,14 +126,63 @@ CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
     UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
 )
+ROUTE_ERRORS: tuple[GatewayError, ...] = (
+    NO_MODEL,
+    UnsupportedMediaType(""),
+    Forbidden("", code="request_too_expensive"),
+    UpstreamFault(F.RATE_LIMITED),
+    UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
+)
 
 ID = Parameter("id", {"type": "string"}, "The generation's id: an answer's `id` or x-generation-id.", "$GENERATION")
 GENERATE_ID = Parameter("generate_id", {"type": "string"}, "Another name of `id`.")
 ANTHROPIC_VERSION = Parameter(
     "anthropic-version", {"type": "string"}, "With any value the answer has Anthropic's shape.", place="header"
 )
+EXPLAIN = Parameter(
+    "x-gateway-explain",
+    {"type": "string", "enum": ["0", "1"]},
+    "`1`: the answer, its last chunk or its error says in `x_gateway_plan` where the request could go and why.",
+    place="header",
+)
+NAMES = Parameter(
+    "x-gateway-explain",
+    {"type": "string", "enum": ["0", "1"]},
+    "`1`: the plan and the attempts name providers.",
+    place="header",
+)
+HELLO = {"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]}
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
+)
+TITLE = Parameter("X-Title", {"type": "string"}, "The calling application; kept with the generation.", place="header")
+REFERER = Parameter("HTTP-Referer", {"type": "string"}, "Its address, kept when it has no title.", place="header")
+# For clients that cannot add fields to a body; a body's `provider` wins.
+WISHES = (
+    Parameter(
+        "x-gateway-routing",
+        {"type": "string", "enum": ["priority", "order", "specified_providers", "round_robin", "least_latency"]},
+        "As `provider.routing.type`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-factor",
+        {"type": "string", "enum": ["cost", "price", "speed", "latency", "throughput", "quality"]},
+        "As `provider.routing.primary_factor`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-providers",
+        {"type": "string"},
+        "As `provider.routing.providers`, separated by commas.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-fallback",
+        {"type": "string"},
+        "As `provider.fallback`: `true`, `false`, or the name of a provider or model.",
+        place="header",
+    ),
 )
 DAY: Schema = {"type": "string", "format": "date"}
 METRIC = Parameter(
@@ -146,6 +197,7 @@ FILE_NAME = {"name": "$FILE"}
 ETAG = {"ETag": "Of the body, strong."}
 UNCHANGED: Mapping[int, tuple[str, type | None]] = {304: ("The answer of this ETag is still right.", None)}
 NO_FILE = (NotFound("", code="file_not_found"),)
+OFTEN = TooManyReads("")
 
 OPERATIONS: Mapping[str, Operation] = {
     "ChatCompletions.post": Operation(
@@ -158,11 +210,22 @@ OPERATIONS: Mapping[str, Operation] = {
             "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
         },
         errors=CHAT_ERRORS,
+        parameters=(TITLE, REFERER, EXPLAIN, *WISHES),
         body=ChatCompletionRequest,
-        sample={"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]},
+        sample=HELLO,
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
         "Lines that begin with a colon keep the connection alive. A failure after the first chunk is an event with "
         "an `error` object. The ranges here are the standard dialect's; a key's dialect may narrow or widen a few.",
+    ),
+    "Route.post": Operation(
+        CHAT,
+        "See where a chat completion would go",
+        answers=(RouteAnswer,),
+        errors=ROUTE_ERRORS,
+        body=ChatCompletionRequest,
+        sample=HELLO,
+        about="The body of a chat completion, checked like one. Nothing is dialled, held or billed. Providers are "
+        "named by their slugs. With a policy in turn or by speed the next request may go elsewhere.",
     ),
     "Models.get": Operation(
         MODELS,
@@ -188,14 +251,15 @@ OPERATIONS: Mapping[str, Operation] = {
         BOOKS,
         "Get what a generation used and cost",
         answers=(Generation,),
-        errors=(NotFound("", code="generation_not_found"),),
-        parameters=(ID, GENERATE_ID),
+        errors=(NotFound("", code="generation_not_found"), OFTEN),
+        parameters=(ID, GENERATE_ID, NAMES),
     ),
-    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,)),
+    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,), errors=(OFTEN,)),
     "UsageReport.get": Operation(
         BOOKS,
         "Get usage by day and model",
         answers=(UsageAnswer,),
+        errors=(OFTEN,),
         parameters=(
             Parameter("starting_at", DAY, "The first UTC day.", "2026-01-01"),
             Parameter("ending_at", DAY, "The last UTC day; at most 31 in all.", "2026-01-31"),
@@ -261,7 +325,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         about="At most 30 days; the ten best models, of your own requests alone.",
     ),
-    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,)),
+    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,), errors=(OFTEN,)),
     "FileList.post": Operation(
         FILES,
         "Upload a file",

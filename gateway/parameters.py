@@ -10,7 +10,8 @@ Some are not the list's to decide. The conversation, the stream and the cap alwa
 `metadata`, which change no answer. `stop` is never lost: what an offer does not take the gateway looks for itself. A
 `service_tier` may be billed otherwise and `store` keeps the conversation at the provider, so both need the list's word.
 The three spellings of reasoning are one wish: an offer that takes another is sent that one. Models that demand their
-earlier thoughts back as `reasoning_content` list that word.
+earlier thoughts back as `reasoning_content` list that word. A dialect may have an effort of its own for requests that
+name none: it goes to models with the capability `BY_DEFAULT`, which would think anyway.
 """
 
 import re
@@ -22,9 +23,10 @@ from gateway.dialects import Dialect
 from gateway.errors import InvalidRequest
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
 from gateway.protocols.openai_chat.request_checks import UNSUPPORTED, shown
-from gateway.protocols.openai_chat.request_reasoning import SPELLINGS, spell
+from gateway.protocols.openai_chat.request_reasoning import SPELLINGS, ReasoningWish, spell
 
 IGNORED_HEADER = "X-Gateway-Ignored-Params"
+BY_DEFAULT = "reasoning_by_default"
 MOST_STOPS = 4  # That an upstream takes unless its offer says otherwise; as OpenAI's own.
 
 # Withheld from a model whose list lacks them.
@@ -57,7 +59,7 @@ def supported_by(parameters: tuple[str, ...], capabilities: tuple[str, ...] = ()
     """What a model supports, from the list in its row and its capabilities; empty: not known.
 
     A few words of such lists mean more than one field: `tools` the older functions too, `structured_outputs` a response
-    format. A model that can reason and lists no spelling for it takes each.
+    format. A model that can reason and lists no spelling for it takes each. `BY_DEFAULT` stays among the words.
     """
     found = set(parameters)
     if not found:
@@ -66,8 +68,11 @@ def supported_by(parameters: tuple[str, ...], capabilities: tuple[str, ...] = ()
         found |= {"functions", "function_call"}
     if "structured_outputs" in found:
         found.add("response_format")
-    if "reasoning" in capabilities and found.isdisjoint(SPELLINGS):
+    by_default = BY_DEFAULT in capabilities
+    if (by_default or "reasoning" in capabilities) and found.isdisjoint(SPELLINGS):
         found.update(SPELLINGS)
+    if by_default:
+        found.add(BY_DEFAULT)
     return frozenset(found)
 
 
@@ -122,11 +127,14 @@ def fit(
     named = (*request.ignored, *request.not_understood, *lacking)
     respelled = supported and request.reasoning is not None and not supported.isdisjoint(SPELLINGS)
     tells = "reasoning_content" in supported
+    effort = dialect.default_effort if request.reasoning is None and BY_DEFAULT in supported else None
     only = thoughts if thoughts and request.thoughts - {"", thoughts} else None
-    if not named and not enforced and not respelled and not tells and only is None:
+    if not named and not enforced and not respelled and not tells and not effort and only is None:
         return WHOLE
     withheld = {*request.ignored, *lacking}
     changes = _respelled(request, supported, withheld) if respelled else {}
+    if effort:
+        changes = _asked(ReasoningWish(True, effort, None), supported, request.output_cap)
     return Fit(named, frozenset(withheld), changes, enforced, tells, only)
 
 
@@ -169,5 +177,10 @@ def _respelled(request: ChatRequest, supported: frozenset[str], withheld: set[st
     if not strange or request.reasoning is None:
         return {}
     withheld.update(strange)
+    return _asked(request.reasoning, supported, request.output_cap, *used)
+
+
+def _asked(wish: ReasoningWish, supported: frozenset[str], output_cap: int | None, *used: str) -> dict[str, Any]:
+    """A wish in a spelling the offer takes, one of those `used` if it can be."""
     taken = next(name for name in (*used, *SPELLINGS) if name in supported)
-    return {taken: spell(request.reasoning, taken, request.output_cap)}
+    return {taken: spell(wish, taken, output_cap)}

@@ -15,9 +15,10 @@ from uuid import UUID
 
 from accounts.callers import Caller
 from gateway import choosing
+from gateway.attribution import calling_app
 from gateway.dialects import Dialect, named
-from gateway.errors import Fault, Forbidden, InvalidRequest, UpstreamFault
-from gateway.naming import chats, find, pool, reachable
+from gateway.errors import Fault, Forbidden, GatewayError, InvalidRequest, UpstreamFault
+from gateway.naming import chats, find, find_model, pool, reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
@@ -25,6 +26,7 @@ from gateway.seats import conversation
 from gateway.snapshot import Snapshot
 from gateway.wishes import NO_HEADERS, pinned, wish
 from routing.catalog import Model
+from routing.choice import Chosen
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
 from routing.policy import Policy, falling_back
@@ -41,6 +43,7 @@ class Call:
     - `plan`: its `taken` candidates, at least one, are tried in order
     - `conversation`: where to note who answered (`gateway.seats`); None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
+    - `explain`: the client wants the plan told
     """
 
     id: UUID
@@ -49,8 +52,10 @@ class Call:
     model: Model
     plan: Plan
     request_id: str = ""
+    app: str | None = None  # which application calls, in its own words
     conversation: int | None = None
     dialled: Candidate | None = None
+    explain: bool = False
     _fits: dict[tuple[tuple[str, ...], str, str], Fit] = field(default_factory=dict)
 
     @property
@@ -107,8 +112,10 @@ def prepare(
     id: UUID,
     request_id: str = "",
     meta: Mapping[str, Any] = NO_HEADERS,
+    *,
+    looking: bool = False,
 ) -> Call:
-    """Finds where a request may go. `meta` are its headers as WSGI spells them.
+    """Finds where a request may go. `meta` are its headers as WSGI spells them; who is only `looking` takes no turn.
 
     Raises `NotFound`, `InvalidRequest`, `Forbidden` or `UpstreamFault` when that is nowhere. Nothing is dialled.
     """
@@ -129,28 +136,34 @@ def prepare(
     refusals: list[InvalidRequest] = []
     wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
     wanted.lacking = _lacking(asked, caller, [(one, policy_of(one)) for one in models], refusals)
-    choice: dict[str, Any] | None = None
+    chosen: list[Chosen] = []
     if others:
         said = asked.model_routing
         first = reachable(snapshot, caller, said.preferred) if said is not None and said.preferred else None
-        chosen = choosing.choose(
-            others, asked, wanted, policy_of, process.health, seed, snapshot.policies.weights, first
-        )
-        choice = choosing.record(chosen, asked)
+        weights = snapshot.policies.weights
+        chosen = choosing.choose(others, asked, wanted, policy_of, process.health, seed, weights, first)
         ranked = [one.candidate.model for one in chosen] or others[: choosing.MOST_CHOSEN]
         models = ranked if model is None else [model, *ranked]
+    elif model is None:
+        raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
     policy, models = _following(snapshot, caller, policy_of(models[0]), wished, models)
     if policy.strategy == "round_robin":
-        wanted.turn = process.rotations.turn((caller.organization, models[0].id, policy.providers))
+        turn = process.rotations.coming if looking else process.rotations.turn
+        wanted.turn = turn((caller.organization, models[0].id, policy.providers))
     place = _seat(asked, caller, models[0], policy, wanted)
     if place is not None:
         wanted.seat = process.seats.offer(place, wanted.clock)
     behind = [falling_back(policy_of(one), True) for one in models[1:]]
     found = plan(models, wanted, policy, process.health, seed, behind)
-    found.choice = choice
+    if others:
+        found.choice = choosing.record(chosen, asked)
     if not found.taken:
-        raise _nowhere(found, asked, refusals)
-    return Call(id, caller, asked, models[0], found, request_id, place)
+        try:
+            raise _nowhere(found, asked, refusals)
+        except GatewayError as error:
+            error.plan = found
+            raise
+    return Call(id, caller, asked, models[0], found, request_id, calling_app(meta), place)
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
@@ -184,7 +197,7 @@ def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model |
             )
         return pool(snapshot, caller, None)
     if said.preferred is not None:
-        find(snapshot, caller, said.preferred, "model_routing_config.preference")
+        find_model(snapshot, caller, said.preferred, "model_routing_config.preference")
     found = pool(snapshot, caller, said.models)
     return [one for one in found if one is not model]
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from billing.batches import Connections, DatabaseAway
+from gateway import telemetry
 from routing.health import Health
 from routing.latency import Published
 
@@ -60,6 +61,7 @@ class Statistics:
         rows = await self._connections.call(QUERY, [FEW, FEW])
         self._health.learn(_published(rows), time.monotonic())
         self._newest = newest
+        telemetry.statistics.set(newest.timestamp())
 
 
 def _published(rows: Iterable[tuple[Any, ...]]) -> list[Published]:

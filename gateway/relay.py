@@ -1,10 +1,11 @@
 """What happens to a request, in order. This is the only file that knows it.
 
     who calls         `authentication`, before the body is read
-    what is asked     the client's protocol: `parse`; files it names by id are put in (`files`)
+    what is asked     the client's protocol: `parse`; files it names by id are looked up (`files`)
     which offers      `planning.prepare`: the models, the policy, `routing.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
-    dial              the first offer; the next one while nothing meaningful has been relayed (`itinerary`)
+    dial              the first offer, the named files put in; the next one while nothing meaningful has been relayed
+                      (`itinerary`)
     relay             every chunk as it comes, but for the last part
     settle            usage, ledger, counters, durable
     the last part     finish reason, usage and [DONE], or the whole JSON body
@@ -21,13 +22,14 @@ from functools import lru_cache
 from gateway import signing, sse
 from gateway.attempt import Attempt
 from gateway.dialling import Dialling, Pace
-from gateway.egress import parse_base_url
 from gateway.errors import Fault, GatewayError, UpstreamFault
+from gateway.files import inline_files
 from gateway.generation import Generation
 from gateway.planning import Call
 from gateway.process import Process
-from gateway.protocols.openai_chat import AnswerReader, error_event, upstream_body
-from gateway.upstream import Dial
+from gateway.protocols.openai_chat import AnswerReader, ChatRequest, error_event, upstream_body
+from gateway.upstream import Dial, Reply
+from routing.base_url import parse_base_url
 
 KEEP_ALIVE = sse.comment("keep-alive")
 # An answer may be longer in bytes than its cap in tokens, but not without bound.
@@ -80,7 +82,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         total=generation.seconds_left,
         beats=generation.call.asked.stream,
     )
-    dial = process.upstream.dial(_dial(generation, attempt))
+    dial = _dialled(process, generation, attempt)
     async with Dialling(process, attempt, pace, dial, lambda: _reader(generation, attempt)) as dialling:
         while (reply := await dialling.reply()) is None:
             yield KEEP_ALIVE
@@ -98,7 +100,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                 break
             pace.heard()
             waiting += reader.feed(data)
-            if reader.meaningful:
+            if reader.meaningful or not generation.call.asked.stream:
                 generation.first_event()
                 if waiting:
                     attempt.relayed = True
@@ -130,10 +132,15 @@ def _reader(generation: Generation, attempt: Attempt) -> AnswerReader:
     )
 
 
-def _dial(generation: Generation, attempt: Attempt) -> Dial:
+async def _dialled(process: Process, generation: Generation, attempt: Attempt) -> Reply:
+    asked = await inline_files(process, generation.caller, generation.call.asked)
+    return await process.upstream.dial(_dial(generation, attempt, asked))
+
+
+def _dial(generation: Generation, attempt: Attempt, asked: ChatRequest) -> Dial:
     candidate, offer, provider = attempt.candidate, attempt.candidate.offer, attempt.candidate.offer.provider
     body = upstream_body(
-        generation.call.asked,
+        asked,
         model=offer.upstream_model,
         output_cap=generation.output_cap(candidate),
         cap_field=provider.cap_field,
@@ -143,7 +150,7 @@ def _dial(generation: Generation, attempt: Attempt) -> Dial:
     )
     headers = [
         ("Content-Type", "application/json"),
-        ("Accept", "text/event-stream" if generation.call.asked.stream else "application/json"),
+        ("Accept", "text/event-stream" if asked.stream else "application/json"),
         ("User-Agent", "meterline"),
     ]
     headers += signing.headers(provider.auth_style, attempt.credential.secret if attempt.credential else "")

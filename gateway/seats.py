@@ -62,6 +62,14 @@ class Rotations:
         self._rng = rng or random.Random()  # noqa: S311, no secret is drawn
         self._turns: dict[Hashable, int] = {}
 
+    def coming(self, who: Hashable) -> int:
+        """The number of the turn that is next, for whoever only looks."""
+        turn = self._turns.get(who)
+        if turn is None:
+            turn = self.turn(who) - 1
+            self._turns[who] = turn
+        return turn + 1
+
     def turn(self, who: Hashable) -> int:
         """The number of this turn, one more than that of the last."""
         turn = self._turns.pop(who, None)

@@ -63,6 +63,8 @@ MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=32 * 1024 * 1024)
 FILES_MAX_BYTES = env.int("FILES_MAX_BYTES", default=32 * 1024 * 1024)
 FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
+# How often a key may read each management endpoint in a minute; 0: as often as it likes.
+MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
 # The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.
 DIALECTS = tuple(ROWS)
 DEFAULT_DIALECT = env.str("DEFAULT_DIALECT", default="standard")

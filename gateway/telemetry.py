@@ -12,12 +12,15 @@ faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and 
 tokens = Counter("meterline_tokens", "Tokens settled.", ["direction"])
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
 tasks = Gauge("meterline_tasks", "Tasks of this process's event loop.")
-ttft = Histogram("meterline_first_token_seconds", "Until the first meaningful event.", ["provider"], buckets=SECONDS)
+ttft = Histogram(
+    "meterline_first_token_seconds", "Until a stream's first meaningful event.", ["provider"], buckets=SECONDS
+)
 suspect = Counter("meterline_usage_suspect", "Answers whose token counts were refused.", ["provider"])
 unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknown price.", ["model"])
 skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])
 spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
+statistics = Gauge("meterline_statistics_timestamp_seconds", "When the statistics in use were published; 0: none.")
 
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.
 answered = lru_cache(maxsize=64)(answers.labels)

@@ -10,6 +10,7 @@ from gateway import (
     generation_views,
     health_board,
     management_views,
+    model_board,
     model_views,
     performance_views,
     statistics_views,
@@ -20,6 +21,7 @@ from gateway.rest import UnknownPath
 
 v1 = [
     path("chat/completions", views.ChatCompletions.as_view()),
+    path("route", views.Route.as_view()),
     path("models", model_views.Models.as_view()),
     path("models/<path:name>", model_views.OneModel.as_view()),
     path("generation", generation_views.Generations.as_view(deprecated=True)),
@@ -64,6 +66,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("docs/docs.css", docs_views.Stylesheet.as_view()),
     re_path(r"^(v1|v1beta|api|anthropic)(/.*)?$", UnknownPath.as_view()),
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
+    path("console/health/model/<int:model>/", admin.site.admin_view(model_board.board), name="health_model"),
     path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
     path(
         "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"

@@ -9,12 +9,12 @@ from rest_framework.request import Request
 
 from billing.batches import DatabaseAway
 from billing.ids import new_id
-from gateway import process, strict_json, telemetry
-from gateway.errors import InvalidRequest
-from gateway.files import inline_files
+from gateway import explaining, process, strict_json, telemetry
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.files import look_up_files
 from gateway.parameters import IGNORED_HEADER, header_value
 from gateway.planning import prepare
-from gateway.protocols.openai_chat import parse
+from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.queueing import Queue
 from gateway.rest import ApiView, EventStream, json_response
 from gateway.strict_json import BadJson
@@ -24,7 +24,20 @@ STALE_SNAPSHOT_SECONDS = 60
 queue = Queue()
 
 
-class ChatCompletions(ApiView):
+class Chat(ApiView):
+    """A view that takes the body of a chat completion."""
+
+    async def asked(self, here: process.Process) -> ChatRequest:
+        """What is asked, checked, its files looked up. Raises `InvalidRequest`."""
+        body = self.body()
+        try:
+            asked = parse(strict_json.loads(body), len(body), self.dialect)
+        except BadJson as error:
+            raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
+        return await look_up_files(here, self.caller, asked)
+
+
+class ChatCompletions(Chat):
     """POST /v1/chat/completions."""
 
     endpoint = "chat/completions"
@@ -34,14 +47,17 @@ class ChatCompletions(ApiView):
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_id()
-        body = self.body()
+        asked = await self.asked(here)
+        explain = explaining.wished(request.headers)
+        call = None
         try:
-            asked = parse(strict_json.loads(body), len(body), self.dialect)
-        except BadJson as error:
-            raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        asked = await inline_files(here, self.caller, asked)
-        call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)
-        first, parts = await queue.begin(here, call)
+            call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)
+            call.explain = explain
+            first, parts = await queue.begin(here, call)
+        except GatewayError as error:
+            if explain and (plan := call.plan if call else error.plan):
+                error.more.setdefault(explaining.FIELD, explaining.told(plan))
+            raise
         response: HttpResponseBase
         if asked.stream:
             response = EventStream(first, parts)
@@ -52,6 +68,30 @@ class ChatCompletions(ApiView):
         if call.ignored:
             response[IGNORED_HEADER] = header_value(call.ignored)
         return response
+
+
+class Route(Chat):
+    """POST /v1/route: where a chat completion of this body would go, without going there."""
+
+    endpoint = "route"
+
+    async def post(self, request: Request) -> HttpResponse:
+        """The plan. Nothing is dialled, held, billed or written.
+
+        What would be refused before its hold is refused alike, with the plan beside the error once there is one.
+        """
+        here = process.current()
+        asked = await self.asked(here)
+        try:
+            call = prepare(
+                here, here.snapshots.current, self.caller, asked, new_id(), self.request_id, request._request.META,
+                looking=True,
+            )  # fmt: skip
+        except GatewayError as error:
+            if error.plan:
+                error.more[explaining.FIELD] = explaining.told(error.plan)
+            raise
+        return json_response({"object": "route", explaining.FIELD: explaining.told(call.plan)})
 
 
 class Health(ApiView):

@@ -14,7 +14,11 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import Page, Rows
 from accounts.sealing import CannotOpen
-from routing.models import AuthStyle, Credential, Model, Offer, Provider
+from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
+from routing.policy_admin import ChoiceWeightPage, PolicyPage
+
+admin.site.register(Policy, PolicyPage)
+admin.site.register(ChoiceWeight, ChoiceWeightPage)
 
 
 class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time

@@ -42,9 +42,9 @@ def _stays(part: Part, at: int, first: int, wanted: Wanted, policy: Policy) -> b
         return False
     own, other = part.standings[at], part.standings[first]
     if policy.strategy == "least_latency" or policy.factor in ("latency", "throughput"):
-        mine = own.seconds if own is not None else None
-        best = other.seconds if other is not None else None
-        if mine is None or (best is not None and mine > best * SLOWER):
+        if own is None or own.seconds is None or other is None or not other.known:
+            return False  # the first one is there to be learnt
+        if other.seconds is not None and own.seconds > other.seconds * SLOWER:
             return False
     cached, full, fresh = prices.cached[at], prices.inputs[at], prices.inputs[first]
     answer_here, answer_there = prices.outputs[at], prices.outputs[first]

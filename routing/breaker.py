@@ -25,7 +25,7 @@ class Subject(NamedTuple):
 class Rest:
     """A subject that is not used until `until`; then one request probes whether it may be used again.
 
-    `count` is how many rests in a row this is.
+    `count` is how many rests in a row this is. `unheard`: this process decided it, and has not heard it back yet.
     """
 
     subject: Subject
@@ -34,6 +34,7 @@ class Rest:
     until: float
     count: int
     probed_until: float = 0.0  # a probe is out, here or in another process
+    unheard: bool = False
 
     @property
     def blame(self) -> Blame:

@@ -6,7 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from billing.pricing import Rates, WorstCase
+from billing import pricing
+from billing.pricing import NO_PRICES, WorstCase
 from routing.catalog import Credential, Model, Offer
 from routing.health import Standing, State
 from routing.ordering import Reason, score
@@ -24,7 +25,7 @@ class Candidate:
     - `probe`: its breaker is half open, and this request may be the one that tries
     - `credential`: the one to use; None: its provider wants none, or it was left out
     - `lacks`: how many parameters of the request it ignores; `output_cap`: tokens, the least of asked and possible
-    - `rates`, `tariff_version`: those in force; `worst`: what it costs at worst
+    - `prices`, `tariff_version`: those in force; `worst`: what it costs at worst
     - `standing`: what health says of it; None: it was not asked
     """
 
@@ -38,7 +39,7 @@ class Candidate:
     probe: bool
     lacks: int
     output_cap: int
-    rates: Rates
+    prices: pricing.Prices
     tariff_version: int | None
     worst: WorstCase
     standing: Standing | None
@@ -130,9 +131,9 @@ class Part:
             standing is not None and standing.state is State.PROBE,
             self.lacks[at] if self.lacks else 0,
             offer.max_output if cap is None or cap > offer.max_output else cap,
-            version.rates if version else {},
+            version.prices if version else NO_PRICES,
             version.id if version else None,
-            prices.ceilings[at].worst(self.input_tokens, wanted.copies),
+            prices.ceilings[at].at(self.input_tokens).worst(self.input_tokens, wanted.copies),
             standing,
         )
 
@@ -143,10 +144,10 @@ class Part:
         for offer, reason in self.prospect.excluded:
             version = offer.tariff_at(wanted.now)
             cap = offer.max_output if wanted.output_cap is None else min(wanted.output_cap, offer.max_output)
-            rates: Rates = version.rates if version else {}
+            prices = version.prices if version else NO_PRICES
             worst = WorstCase(None, None)
             yield Candidate(
-                self.prospect.model, offer, None, False, None, Reason(reason), None, False, 0, cap, rates,
+                self.prospect.model, offer, None, False, None, Reason(reason), None, False, 0, cap, prices,
                 version.id if version else None, worst, None,
             )  # fmt: skip
 

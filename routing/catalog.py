@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.sealing import CannotOpen, open_sealed
-from billing.pricing import Rate, Rates
+from billing.pricing import Prices, Rate, by_size
 from routing.models import credential_place
 
 # A row for each active offer of each active model; an offer without a usable credential is there as well, so that a
@@ -25,7 +25,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
          where c.provider_id = p.id and c.active and c.sealed <> ''),
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
-                   select coalesce(jsonb_object_agg(r.item, jsonb_build_array(r.cost::text, r.charge::text)), '{}')
+                   select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.cost::text, r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
           from billing_tariffversion v where v.tariff_id = o.tariff_id)
   from routing_model m
@@ -57,11 +57,11 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class TariffVersion:
-    """Rates from a moment (UTC, inclusive) on."""
+    """Prices from a moment (UTC, inclusive) on."""
 
     id: int
     effective_from: datetime
-    rates: Rates
+    prices: Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +232,13 @@ def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Cre
             yield Credential(UUID(id), open_sealed(sealed, credential_place(UUID(id), base_url)))
 
 
-def _version(id: int, effective_from: str, rates: Mapping[str, Sequence[str | None]]) -> TariffVersion:
+def _version(id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]]) -> TariffVersion:
     return TariffVersion(
         id,
         datetime.fromisoformat(effective_from),
-        {
-            item: Rate(*(None if price is None else Decimal(price) for price in prices))
-            for item, prices in rates.items()
-        },
+        by_size((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates),
     )
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)

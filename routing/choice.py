@@ -69,7 +69,7 @@ def ranked(
 
 def _price(candidate: Candidate, prompt_tokens: int) -> float | None:
     """Dollars for a million requests like this one, with an answer of a likely length; None: not known."""
-    rates = candidate.rates
+    rates = candidate.prices.rates
     charges = [rates[item].charge if item in rates else None for item in ("input", "output")]
     if charges[0] is None or charges[1] is None:
         return None

@@ -137,7 +137,7 @@ def _part(model: Model, wanted: Wanted, policy: Policy, health: Health, dice: Di
         + wanted.audios * model.audio_token_bound
         + wanted.files * model.file_token_bound
     )
-    part = Part(prospects, prospects.prices_at(wanted.now), tokens)
+    part = Part(prospects, prospects.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
     able = _able(part, wanted)
     usable = _usable(part, able, health, wanted)
     if not usable:
@@ -174,7 +174,7 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
         cap = part.prospect.offers[at].max_output
         if wanted.output_cap is not None and wanted.output_cap < cap:
             cap = wanted.output_cap
-        price = part.prices.ceilings[at].price(part.input_tokens, cap * wanted.copies)
+        price = part.prices.ceilings[at].at(part.input_tokens).price(part.input_tokens, cap * wanted.copies)
         if price is not None and price <= most:
             kept.append(at)
         else:

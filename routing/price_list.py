@@ -15,7 +15,7 @@ from billing.models import Item
 from routing.models import model_slug_validator
 from routing.vendors import Vendor
 
-Rates = dict[str, Decimal]  # by item; cost and charge are the same
+Rates = dict[tuple[str, int], Decimal]  # by item and `above`, the size of prompt; cost and charge are the same
 
 # The list's unit, and the items it prices. Its cache writes without a lifetime stand for both of ours.
 UNITS: Mapping[str, tuple[str, ...]] = {
@@ -149,17 +149,27 @@ def _values(price: listed.ModelPrice) -> dict[str, Decimal | listed.TieredPrices
 
 def rates(price: listed.ModelPrice) -> Rates:
     """The rates that say exactly what `price` says of a chat completion. Raises `Inexpressible`."""
-    found: Rates = {}
+    found: dict[str, dict[int, Decimal]] = {}
     # What names a lifetime overrides what does not, whatever the order.
     for unit, value in sorted(_values(price).items(), key=lambda entry: -len(UNITS.get(entry[0], ()))):
         if unit in UNUSED:
             continue
         if unit not in UNITS:
             raise Inexpressible(f"it has a price of its own for {unit.rpartition('_')[0].replace('_', ' ')}")
-        if not isinstance(value, Decimal):
-            raise Inexpressible("its price depends on the size of the prompt")
-        amount = value / 1000 if unit in PER_THOUSAND else value
-        if not 0 <= amount < LARGEST or amount != amount.quantize(PLACES):
-            raise Inexpressible(f"a price has more than six decimals ({value})")
-        found.update({str(item): amount.quantize(PLACES) for item in UNITS[unit]})
-    return found
+        amounts = {above: _amount(unit, price) for above, price in _by_size(value)}
+        found.update({str(item): amounts for item in UNITS[unit]})
+    return {(item, above): amount for item, amounts in found.items() for above, amount in amounts.items()}
+
+
+def _by_size(value: Decimal | listed.TieredPrices) -> Iterable[tuple[int, Decimal]]:
+    """The list's tiers are ours: a threshold on the whole prompt, exclusive, for every token of the request."""
+    if isinstance(value, Decimal):
+        return [(0, value)]
+    return [(0, value.base), *((tier.start, tier.price) for tier in value.tiers)]
+
+
+def _amount(unit: str, price: Decimal) -> Decimal:
+    amount = price / 1000 if unit in PER_THOUSAND else price
+    if not 0 <= amount < LARGEST or amount != amount.quantize(PLACES):
+        raise Inexpressible(f"a price has more than six decimals ({price})")
+    return amount.quantize(PLACES)

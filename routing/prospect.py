@@ -4,15 +4,17 @@ Models and policies are frozen, and replaced when their rows change, so a prospe
 these very objects. The only thing that ages is a tariff: `prices_at` works the prices out anew when a version begins.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from billing.pricing import Ceiling, Rates, ceiling
+from billing.pricing import NO_PRICES, Ceilings, Rates
 from routing.catalog import Model, Offer, TariffVersion
 from routing.policy import Policy
 
 MOST_KEPT = 4096
+LONGEST_LIST = 8  # of providers; a longer one is worked out each time, for clients could fill the memory with them
 BEGINNING, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -20,7 +22,8 @@ BEGINNING, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=U
 class Prices:
     """What the offers of a prospect cost from `since` (inclusive) to `until` (exclusive), each list by offer.
 
-    - `ceilings`: see `billing.pricing.Ceiling`
+    For prompts of one size: rates may depend on it. Only `ceilings` (`billing.pricing`) are those of all sizes.
+
     - `sums`: dollars for a million tokens of prompt and a million of answer
     - `inputs`, `cached`, `outputs`: dollars for a million; cached input that has no price of its own is input
     - `caches`: some offer reads cached input for less
@@ -29,7 +32,7 @@ class Prices:
     since: datetime
     until: datetime
     versions: tuple[TariffVersion | None, ...]
-    ceilings: tuple[Ceiling, ...]
+    ceilings: tuple[Ceilings, ...]
     sums: tuple[float | None, ...]
     inputs: tuple[float | None, ...]
     cached: tuple[float | None, ...]
@@ -58,8 +61,8 @@ class Prospect:
     """
 
     __slots__ = (
-        "every", "excluded", "formats", "kind_of", "kinds", "listed", "model", "named", "offers", "policy", "prices",
-        "tiers",
+        "borders", "every", "excluded", "formats", "kind_of", "kinds", "listed", "model", "named", "offers", "policy",
+        "prices", "tiers",
     )  # fmt: skip
 
     def __init__(self, model: Model, policy: Policy) -> None:
@@ -86,39 +89,57 @@ class Prospect:
         self.listed = None if policy.providers is None else tuple(_listed(self.offers, policy.providers))
         fallback = policy.fallback
         self.named = tuple(_listed(self.offers, (fallback,))) if isinstance(fallback, str) else ()
-        self.prices = self._prices(BEGINNING)
+        self.borders: tuple[int, ...] = ()
+        self.prices: tuple[Prices, ...] = self._prices(BEGINNING)
 
-    def prices_at(self, now: datetime) -> Prices:
-        """The prices in force at `now` (aware)."""
-        prices = self.prices
-        if not prices.since <= now < prices.until:
-            prices = self.prices = self._prices(now)
-        return prices
+    def prices_at(self, now: datetime, prompt: int) -> Prices:
+        """The prices in force at `now` (aware) for a prompt of so many tokens."""
+        if not self.prices[0].since <= now < self.prices[0].until:
+            self.prices = self._prices(now)
+        return self.prices[bisect_left(self.borders, prompt) if self.borders else 0]
 
     def keeps_seats(self, now: datetime) -> bool:
         """Whether it may pay to ask the offer again that answered a conversation before: its cache has the prompt."""
         if len(self.offers) < 2 or self.policy.strategy not in ("priority", "least_latency"):
             return False
-        prices = self.prices_at(now)
-        return self.policy.strategy == "least_latency" or prices.caches
+        return self.policy.strategy == "least_latency" or self.prices_at(now, 0).caches
 
-    def _prices(self, now: datetime) -> Prices:
+    def _prices(self, now: datetime) -> tuple[Prices, ...]:
+        """The prices of each size of prompt, up to each of `borders` (inclusive), and beyond the last."""
         begins = sorted({version.effective_from for offer in self.offers for version in offer.versions})
         versions = tuple(offer.tariff_at(now) for offer in self.offers)
-        rates = [version.rates if version else {} for version in versions]
-        inputs, outputs = ([_charge(one, item) for one in rates] for item in ("input", "output"))
-        cached = [_charge(one, "cached_input" if "cached_input" in one else "input") for one in rates]
-        return Prices(
-            max((begin for begin in begins if begin <= now), default=BEGINNING),
-            min((begin for begin in begins if begin > now), default=END),
-            versions,
-            tuple(map(ceiling, rates)),
-            tuple(None if a is None or b is None else a + b for a, b in zip(inputs, outputs, strict=True)),
-            tuple(inputs),
-            tuple(cached),
-            tuple(outputs),
-            any(a is not None and b is not None and a < b for a, b in zip(cached, inputs, strict=True)),
+        offered = [version.prices if version else NO_PRICES for version in versions]
+        self.borders = tuple(sorted({step.above for prices in offered for step in prices.steps}))
+        since = max((begin for begin in begins if begin <= now), default=BEGINNING)
+        until = min((begin for begin in begins if begin > now), default=END)
+        ceilings = tuple(prices.ceilings() for prices in offered)
+        last = self.borders[-1] + 1 if self.borders else 0
+        return tuple(
+            _priced(since, until, versions, ceilings, [prices.at(prompt) for prices in offered])
+            for prompt in (*self.borders, last)
         )
+
+
+def _priced(
+    since: datetime,
+    until: datetime,
+    versions: tuple[TariffVersion | None, ...],
+    ceilings: tuple[Ceilings, ...],
+    rates: list[Rates],
+) -> Prices:
+    inputs, outputs = ([_charge(one, item) for one in rates] for item in ("input", "output"))
+    cached = [_charge(one, "cached_input" if "cached_input" in one else "input") for one in rates]
+    return Prices(
+        since,
+        until,
+        versions,
+        ceilings,
+        tuple(None if a is None or b is None else a + b for a, b in zip(inputs, outputs, strict=True)),
+        tuple(inputs),
+        tuple(cached),
+        tuple(outputs),
+        any(a is not None and b is not None and a < b for a, b in zip(cached, inputs, strict=True)),
+    )
 
 
 _kept: dict[tuple[int, int], Prospect] = {}
@@ -130,9 +151,11 @@ def prospect(model: Model, policy: Policy) -> Prospect:
     found = _kept.get(place)
     # It holds on to both, so neither id can be another's while it is kept.
     if found is None:
-        if len(_kept) >= MOST_KEPT:
-            _kept.clear()
-        found = _kept[place] = Prospect(model, policy)
+        found = Prospect(model, policy)
+        if policy.providers is None or len(policy.providers) <= LONGEST_LIST:
+            if len(_kept) >= MOST_KEPT:
+                _kept.clear()
+            _kept[place] = found
     return found
 
 

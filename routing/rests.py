@@ -9,6 +9,7 @@ from routing.breaker import PROBE_SECONDS, Rest, Subject, rest_seconds
 from routing.faults import Fault
 
 REMEMBERED = 60.0  # seconds after a recovery in which the next rest counts as one more in a row, at the least
+CLOCKS = 0.5  # seconds by which a rest may differ between two processes
 
 
 class News(StrEnum):
@@ -55,7 +56,7 @@ class Rests:
             count = before.count
         elif now > remembered:
             count = 0
-        rest = Rest(subject, cause, now, now + seconds(count + 1), count + 1)
+        rest = Rest(subject, cause, now, now + seconds(count + 1), count + 1, unheard=True)
         self.open[subject] = rest
         self._changed()
         self._tell(News.OPENED, rest, now)
@@ -119,11 +120,11 @@ class Rests:
                     recovered.append(row.subject)
                 continue
             before = self.open.get(row.subject)
-            # What this process decided a moment ago may be on its way to where the row was read from.
-            since, until = (now, 0.0) if before is None else (before.since, before.until)
-            self.open[row.subject] = Rest(
-                row.subject, row.cause, since, max(until, now + row.seconds), row.count, now + row.probed_seconds
-            )
+            until = now + row.seconds
+            if before is not None and before.unheard and until < before.until - CLOCKS:
+                continue  # what this process decided is still on its way to where the row was read from
+            since = now if before is None else before.since
+            self.open[row.subject] = Rest(row.subject, row.cause, since, until, row.count, now + row.probed_seconds)
         self._changed()
         return recovered
 

@@ -8,7 +8,6 @@ from now on. A price our rates cannot say exactly gives an offer that is off and
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from decimal import Decimal
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ from django.db import models
 from django.db.models import Prefetch
 from genai_prices import types as listed
 
-from billing.models import Rate, Tariff, TariffVersion
+from billing.models import Rate, Tariff, TariffVersion, rate_name
 from routing.models import Model, Offer, Provider
 from routing.price_list import Listing, Rates, Skipped, read
 from routing.progress import Progress
@@ -234,7 +233,10 @@ class _Known:
     def _version(self, tariff: Tariff, start: datetime, rates: Rates) -> None:
         row = TariffVersion(tariff=tariff, effective_from=start, note=NOTE)
         self.starter.versions.append(row)
-        self.starter.rates += [Rate(version=row, item=item, cost=price, charge=price) for item, price in rates.items()]
+        self.starter.rates += [
+            Rate(version=row, item=item, above=above, cost=price, charge=price)
+            for (item, above), price in rates.items()
+        ]
 
     def _offer(self, listing: Listing, model: Model, tariff: Tariff | None) -> None:
         row = Offer(
@@ -260,13 +262,15 @@ def _tariff_slug(listing: Listing) -> str:
 
 def _rates_of(row: TariffVersion) -> Rates | None:
     """A version's rates; None when cost and charge differ or are unknown, which no import writes."""
-    found: dict[str, Decimal] = {}
+    found: Rates = {}
     for rate in row.rates.all():
         if rate.cost is None or rate.cost != rate.charge:
             return None
-        found[rate.item] = rate.cost
+        found[rate.item, rate.above] = rate.cost
     return found
 
 
 def _shown(rates: Rates | None) -> str:
-    return "unknown" if rates is None else ", ".join(f"{item} {price.normalize():f}" for item, price in rates.items())
+    if rates is None:
+        return "unknown"
+    return ", ".join(f"{rate_name(*which)} {price.normalize():f}" for which, price in rates.items())

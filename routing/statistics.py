@@ -60,19 +60,21 @@ select 'minute', date_trunc('minute', billing_moment(a.id), 'UTC'), a.model, a.p
        routing_tally(array_agg(a.fault) filter (where a.status = 'failed')),
        routing_tally(array_agg(routing_bucket(t.ttft)) filter (where t.ttft is not null)),
        routing_tally(array_agg(routing_bucket(1000 * t.rest / t.tokens)) filter (where t.tokens > 0)),
-       coalesce(sum(a.prompt_tokens), 0), coalesce(sum(a.completion_tokens), 0), coalesce(sum(u.cached_tokens), 0),
+       coalesce(sum(a.prompt_tokens), 0), coalesce(sum(a.completion_tokens), 0), 
+       coalesce(sum(u.cached_tokens) filter (where a.status = 'completed'), 0),
        coalesce(sum(t.tokens) filter (where t.tokens > 0), 0),
        coalesce(sum(round(t.rest)) filter (where t.tokens > 0), 0)
   from billing_attempt a
   left join billing_usage u
-    on u.id = a.generation and a.status = 'completed' and u.id >= %(oldest_id)s and u.id < %(to_id)s
+    on u.id = a.generation and u.id >= %(oldest_id)s and u.id < %(to_id)s
  cross join lateral (
      -- A stream's first token, and what came after it; a whole answer is split in the usual shape.
      select not coalesce(u.stream, true) as whole,
             a.duration_ms / (%(first)s + %(token)s * a.completion_tokens) as ratio
  ) w
  cross join lateral (
-     select case when w.whole then %(first)s * w.ratio else a.ttft_ms end as ttft,
+     -- The first bytes of a whole answer are no first token.
+     select case when not w.whole then a.ttft_ms when a.status = 'completed' then %(first)s * w.ratio end as ttft,
             case when w.whole then %(token)s * w.ratio * a.completion_tokens else a.duration_ms - a.ttft_ms end as rest,
             case when a.status <> 'completed' then 0 when w.whole then a.completion_tokens
                  when a.ttft_ms is not null then a.completion_tokens - 1 end as tokens
@@ -118,11 +120,15 @@ def roll_up(most_steps: int = 24 * 40) -> bool:
 
     Whether that was all there is to do; another worker that is at it does the rest.
     """
-    return any(_step() for _ in range(most_steps))
+    if not any(_step() for _ in range(most_steps)):
+        return False
+    for window in PUBLISHED_EVERY:
+        publish(window)
+    return True
 
 
 def _step() -> bool:
-    """One transaction: an hour, or the last minutes; the last one publishes."""
+    """One transaction: an hour, or the last minutes. Whether that was all there is to do."""
     with transaction.atomic(), connection.cursor() as cursor:
         found = take_mark(cursor, "offers")
         if found is None:
@@ -134,10 +140,7 @@ def _step() -> bool:
         end = min(_floor(until, STEP) + STEP, _floor(now, MINUTE) + MINUTE)
         make(cursor, start, end)
         set_mark(cursor, "offers", min(end, now), now)
-        if end <= now:
-            return False
-        publish(cursor, now)
-        return True
+        return end > now
 
 
 def _begin(cursor: CursorWrapper, until: datetime, now: datetime) -> datetime:
@@ -172,13 +175,14 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
     cursor.execute(MAKE_HOURS, hours)
 
 
-def publish(cursor: CursorWrapper, now: datetime) -> None:
-    """Publishes the windows that are due at `now`."""
-    for window, every in PUBLISHED_EVERY.items():
+def publish(window: Window) -> None:
+    """Publishes a window if that is due, in a transaction of its own: a short one does not wait for a long one."""
+    with transaction.atomic(), connection.cursor() as cursor:
         name = f"offers:{window}"
         found = take_mark(cursor, name)
-        if found is None or found[0] + every > now:
-            continue
+        if found is None or found[0] + PUBLISHED_EVERY[window] > found[1]:
+            return
+        now = found[1]
         # A window begins with a full minute or hour, and the running one comes on top.
         minutes = LONG[window] <= HOUR
         start = _floor(now - LONG[window], MINUTE if minutes else HOUR)

@@ -1,7 +1,8 @@
-"""Celery tasks: the statistics of offers. Routing goes on without them, with what it knows."""
+"""Celery tasks: the statistics of offers, and replays. Routing goes on without them, with what it knows."""
 
 from celery import shared_task
 
+from routing.replaying import run
 from routing.statistics import prune, roll_up
 
 
@@ -15,3 +16,9 @@ def roll_up_attempts() -> None:
 def prune_rollups() -> None:
     """Forgets what the windows no longer reach."""
     prune()
+
+
+@shared_task(name="routing.replay")  # type: ignore[untyped-decorator]  # Celery ships no types
+def replay(id: int) -> None:
+    """Replays traffic against a policy, as somebody asked in the console."""
+    run(id)

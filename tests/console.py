@@ -17,7 +17,7 @@ from django.utils import timezone
 from accounts.models import ApiKey, Membership, Organization, Project, User
 from billing.ids import first_id, new_id
 from billing.models import Attempt, Budget, Hold, Lease, LedgerEntry, Limit, Tariff, TariffVersion, Usage
-from routing.models import Credential, Model, Offer, Provider
+from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.cast import Tenant
 
 
@@ -131,6 +131,8 @@ PAGES = (
     Provider,
     Model,
     Offer,
+    Policy,
+    ChoiceWeight,
 )
 READ_ONLY = (Usage, LedgerEntry, Hold, Lease)
 KEPT = (User, Organization, Project, ApiKey)
@@ -187,6 +189,8 @@ def make_rows(tenant: Tenant) -> Rows:
         Provider: provider,
         Model: model,
         Offer: Offer.objects.create(model=model, provider=provider, upstream_model="m", tariff=tariff),
+        Policy: Policy.objects.create(level="model", model=model, providers=[slug], fallback="true"),
+        ChoiceWeight: ChoiceWeight.objects.get(word="balanced", term="quality"),
     }
 
 

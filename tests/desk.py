@@ -18,7 +18,7 @@ from gateway.configuration import apply
 from gateway.configuration.file import ConfigurationError
 from gateway.configuration.rows import Difference
 from gateway.configuration.schema import Noun
-from routing.models import Model, Offer, Provider
+from routing.models import ChoiceWeight, Model, Offer, Policy, Provider
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVIDER_SECRET = "provider-secret-0123456789"
@@ -74,6 +74,8 @@ WHOLE = """
               input: 0.123456
               output: {cost: 1, charge: "1.5"}
               reasoning: null
+            rates_above:
+              200000: {input: 0.25, output: {cost: 2, charge: 3}}
     models:
       NAME/swift:
         name: Swift
@@ -144,7 +146,8 @@ def undone() -> Iterator[None]:
 def empty_everything() -> None:
     """Removes all configuration; for tests that are undone."""
     tables: tuple[type[models.Model], ...] = (
-        Limit, Budget, ApiKey, Project, Organization, Offer, Provider, Model, Rate, TariffVersion, Tariff,
+        ChoiceWeight, Policy, Limit, Budget, ApiKey, Project, Organization, Offer, Provider, Model, Rate,
+        TariffVersion, Tariff,
     )  # fmt: skip
     for table in tables:
         table._default_manager.all().delete()

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from billing.pricing import Rate
+from billing.pricing import Prices, Rate
 from routing.catalog import Credential, Model, Offer, Provider, TariffVersion
 from routing.faults import Fault
 from routing.health import Health
@@ -39,7 +39,9 @@ def make_provider(slug: str, **fields: Any) -> Provider:
 
 def rates(**charges: str) -> tuple[TariffVersion, ...]:
     """A tariff in force since long ago, in dollars a million."""
-    return (TariffVersion(1, LONG_AGO, {name: Rate(Decimal(one), Decimal(one)) for name, one in charges.items()}),)
+    return (
+        TariffVersion(1, LONG_AGO, Prices({name: Rate(Decimal(one), Decimal(one)) for name, one in charges.items()})),
+    )
 
 
 def make_offer(id: int, provider: str | Provider = "", **fields: Any) -> Offer:

@@ -21,8 +21,9 @@ import pytest
 import uvloop
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway.egress import Egress, parse_base_url
+from gateway.egress import Egress
 from gateway.upstream import Dial, Upstream
+from routing.base_url import parse_base_url
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 PATIENCE = 10.0  # seconds; a test that waits so long has failed

@@ -1,8 +1,10 @@
 """Catalog rows for tests: models offered by the simulated provider, or by any other address."""
 
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from billing.models import Rate, Tariff, TariffVersion
@@ -11,19 +13,29 @@ from routing.models import Credential, Model, Offer, Provider
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def make_tariff(**rates: tuple[str, str] | str) -> Tariff:
-    """A tariff in force since long ago; rates as `input=(cost, charge)`, or one number for both."""
+Price = tuple[str, str] | str
+BySize = Mapping[int, Mapping[str, Price]]
+
+
+def make_tariff(above: BySize = MappingProxyType({}), **rates: Price) -> Tariff:
+    """A tariff in force since long ago; rates as `input=(cost, charge)`, or one number for both.
+
+    `above`: rates of larger prompts, by the number of tokens that they have more than.
+    """
     tariff = Tariff.objects.create(slug=f"tariff-{secrets.token_hex(6)}")
-    add_version(tariff, LONG_AGO, **rates)
+    add_version(tariff, LONG_AGO, above, **rates)
     return tariff
 
 
-def add_version(tariff: Tariff, effective_from: datetime, **rates: tuple[str, str] | str) -> TariffVersion:
+def add_version(
+    tariff: Tariff, effective_from: datetime, above: BySize = MappingProxyType({}), **rates: Price
+) -> TariffVersion:
     """A further version of `tariff`."""
     version = TariffVersion.objects.create(tariff=tariff, effective_from=effective_from)
-    for item, price in rates.items():
-        cost, charge = (price, price) if isinstance(price, str) else price
-        Rate.objects.create(version=version, item=item, cost=Decimal(cost), charge=Decimal(charge))
+    for size, prices in {0: rates, **above}.items():
+        for item, price in prices.items():
+            cost, charge = (price, price) if isinstance(price, str) else price
+            Rate.objects.create(version=version, item=item, above=size, cost=Decimal(cost), charge=Decimal(charge))
     return version
 
 

@@ -309,6 +309,18 @@ def test_what_another_process_tells_holds_here_and_so_does_its_end() -> None:
     assert one(health, offer, 123.0).until == 163.0  # the third in a row
 
 
+def test_what_this_process_just_decided_is_not_undone_by_older_news() -> None:
+    health, offer = Health(), make_offer()
+    subject = Subject(offer.id, None)
+    eject(health, offer, 100.0)
+    health.hear([Heard(subject, Fault.TIMEOUT, -5.0, 0.0, 1, False)], 100.1)
+    assert one(health, offer, 100.1)[::2][:2] == (State.RESTING, 110.0)
+    health.hear([Heard(subject, Fault.SERVER_ERROR, 9.9, 0.0, 1, False)], 100.2)  # it comes back
+    assert one(health, offer, 100.2).until == pytest.approx(110.1)
+    health.hear([Heard(subject, Fault.SERVER_ERROR, -1.0, 0.0, 1, False)], 100.3)
+    assert one(health, offer, 100.3).state is State.PROBE
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["good", "bad"]), st.floats(0, 20)), max_size=80),
     st.integers(1, 10),

@@ -14,7 +14,7 @@ from django.db import connection
 
 from accounts.keys import digest, new_secret
 from accounts.models import ApiKey, Organization, Project
-from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion
+from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration import apply
 from gateway.configuration.schema import SECTIONS
 from routing.models import Credential, Offer, Provider
@@ -45,7 +45,8 @@ def test_it_works(desk: Desk) -> None:
     environment = whole(desk)
     assert desk.lines(WHOLE, **environment) == [
         "+ tariff NAME/swift",
-        "+ tariff version NAME/swift from 2026-01-01T00:00:00Z: input 0.123456, output 1.5 (cost 1), reasoning unknown",
+        "+ tariff version NAME/swift from 2026-01-01T00:00:00Z: input 0.123456, output 1.5 (cost 1), "
+        "reasoning unknown, input (above 200000) 0.25, output (above 200000) 3 (cost 2)",
         "+ provider NAME: https://llm.example.com/v1",
         "+ credential NAME/default: secret …6789",
         "+ model NAME/swift",
@@ -86,10 +87,12 @@ def test_it_works(desk: Desk) -> None:
     assert offer.tariff is not None
     (version,) = offer.tariff.versions.all()
     assert (version.effective_from, version.note) == (datetime(2026, 1, 1, tzinfo=UTC), "first")
-    assert {rate.item: (rate.cost, rate.charge) for rate in version.rates.all()} == {
-        "input": (Decimal("0.123456"), Decimal("0.123456")),
-        "output": (Decimal(1), Decimal("1.5")),
-        "reasoning": (None, None),
+    assert {(rate.item, rate.above): (rate.cost, rate.charge) for rate in version.rates.all()} == {
+        ("input", 0): (Decimal("0.123456"), Decimal("0.123456")),
+        ("output", 0): (Decimal(1), Decimal("1.5")),
+        ("reasoning", 0): (None, None),
+        ("input", 200_000): (Decimal("0.25"), Decimal("0.25")),
+        ("output", 200_000): (Decimal(2), Decimal(3)),
     }
 
 
@@ -247,12 +250,18 @@ def test_it_notes_an_address_that_will_not_be_dialled(desk: Desk) -> None:
 def rates_by_start(slug: str) -> list[dict[str, Decimal | None]]:
     """A tariff's charges by item, version after version."""
     versions = TariffVersion.objects.filter(tariff__slug=slug).order_by("effective_from")
-    return [{rate.item: rate.charge for rate in version.rates.all()} for version in versions]
+    return [{rate_name(rate.item, rate.above): rate.charge for rate in version.rates.all()} for version in versions]
 
 
 @pytest.mark.parametrize(
     "rates",
-    ["{input: 1.1, output: 2}", "{input: 1}", "{input: 1, output: 2, request: 0}", "{input: null, output: 2}"],
+    [
+        "{input: 1.1, output: 2}",
+        "{input: 1}",
+        "{input: 1, output: 2, request: 0}",
+        "{input: null, output: 2}",
+        "{input: 1, output: 2}, rates_above: {200000: {input: 2}}",
+    ],
 )
 def test_a_version_in_force_is_never_changed(desk: Desk, rates: str) -> None:
     desk.apply(TARIFF % IN_FORCE)
@@ -271,6 +280,21 @@ def test_a_version_to_come_may_change(desk: Desk) -> None:
         {"input": Decimal(1), "output": Decimal(2)},
         {"input": Decimal("3.5"), "request": Decimal("0.01")},
     ]
+
+
+def test_rates_of_larger_prompts_may_change_in_a_version_to_come(desk: Desk) -> None:
+    desk.apply(TARIFF % IN_FORCE)
+    desk.apply(TARIFF % coming("{input: 3, output: 4}, rates_above: {1000: {input: 5}, 2000: {input: 6}}"))
+    same = TARIFF % coming("{input: 3, output: 4}, rates_above: {2000: {input: 6}, 1000: {input: 5}}")
+    assert desk.lines(same) == []
+    (line,) = desk.lines(TARIFF % coming("{input: 3, output: 4}, rates_above: {1000: {input: 5.5, output: 7}}"))
+    assert line.endswith(": input (above 1000) 5 -> 5.5, input (above 2000) 6 -> none, output (above 1000) none -> 7")
+    assert rates_by_start(desk.slug)[1] == {
+        "input": Decimal(3),
+        "output": Decimal(4),
+        "input (above 1000)": Decimal("5.5"),
+        "output (above 1000)": Decimal(7),
+    }
 
 
 def test_a_tariffs_past_is_not_rewritten(desk: Desk) -> None:

@@ -23,7 +23,10 @@ def desk(tmp_path: Path) -> Desk:
 
 MARK = "organizations: {NAME: {name: Marked}}\n"  # What must not be there after a refusal.
 SHAPES = {
-    "an unknown section": ("keys: {}", "keys: unknown key; allowed are organizations, providers, tariffs, models"),
+    "an unknown section": (
+        "keys: {}",
+        "keys: unknown key; allowed are organizations, providers, tariffs, models, policy, choice_weights",
+    ),
     "an unknown key": ("models: {a/b: {contxt_length: 1}}", "models.a/b.contxt_length: unknown key (did you mean"),
     "a key twice": ("models:\n  a/b: {name: A}\n  a/b: {name: B}", "line 4: models.a/b: stands here a second time"),
     "an offer twice": (
@@ -68,6 +71,22 @@ SHAPES = {
     "a cost without a charge": (
         "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates: {input: {cost: 1}}}]}}",
         "rates.input: expected one number, or both cost and charge",
+    ),
+    "a size of prompt of nothing": (
+        "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates_above: {0: {input: 2}}}]}}",
+        "rates_above.0: expected a number of tokens from 1 to 2147483647",
+    ),
+    "a size of prompt with a mark": (
+        "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates_above: {200k: {input: 2}}}]}}",
+        "rates_above.200k: expected a number of tokens from 1 to 2147483647",
+    ),
+    "a size of prompt past the column": (
+        "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates_above: {2147483648: {input: 2}}}]}}",
+        "rates_above.2147483648: expected a number of tokens from 1 to 2147483647",
+    ),
+    "an unknown item of larger prompts": (
+        "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates_above: {1000: {inptu: 2}}}]}}",
+        "rates_above.1000.inptu: unknown key (did you mean input?)",
     ),
     "an unknown item": (
         "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates: {inptu: 1}}]}}",

@@ -8,11 +8,8 @@ from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
-from hypothesis import given
-from hypothesis import strategies as st
 
 from accounts.sealing import CannotOpen
-from gateway.egress import BadUrl, parse_base_url
 from routing.models import Credential, Provider, validate_base_url
 from tests.console import console, filled, submit
 
@@ -235,21 +232,3 @@ def test_it_refuses_an_address_that_can_be_read_in_two_ways(address: str, provid
 )
 def test_it_takes_a_plain_address(address: str) -> None:
     validate_base_url(address)
-    parse_base_url(address)
-
-
-addresses = st.from_regex(
-    r"\Ahttps?://([a-z0-9.-]{0,12}|\[[0-9a-f:.]{0,12}\]|[0-9xX.]{0,15})(:[0-9]{0,6})?"
-    r"(/[a-z0-9._~%@:\\ ?#-]{0,6}){0,3}/?\Z"
-) | st.text(max_size=40).map("https://".__add__)
-
-
-@given(address=addresses)
-def test_what_it_takes_the_egress_guard_can_read(address: str) -> None:
-    try:
-        validate_base_url(address)
-    except ValidationError:
-        with pytest.raises(BadUrl):
-            parse_base_url(address)
-    else:
-        parse_base_url(address)

@@ -152,7 +152,7 @@ def test_a_search_looks_at_all_time() -> None:
 @pytest.mark.row("B379")
 def test_it_filters(alice: Tenant) -> None:
     other, _ = make_key(alice.project, name="other")
-    plain = make_usage(alice)
+    plain = make_usage(alice, at=timezone.now() - timedelta(seconds=1))
     made = {
         "key": make_usage(alice, key=other.pk),
         "model": make_usage(alice, model="lab/other"),
@@ -165,6 +165,20 @@ def test_it_filters(alice: Tenant) -> None:
         assert listed(client, **of(alice), **{name: str(getattr(usage, name))}) == [usage], name
     assert listed(client, project=str(alice.project.pk))[-1] == plain
     assert len(listed(client, **of(alice), model="lab/model", provider="vendor", status="completed")) == 3
+
+
+@pytest.mark.row("B018", "B095")
+def test_it_filters_by_what_the_client_says(alice: Tenant) -> None:
+    emea = make_usage(alice, at=timezone.now() - timedelta(seconds=1), metadata={"team": "emea"})
+    apac = make_usage(alice, metadata={"team": "apac"}, app="Chat for Mac")
+    make_usage(alice)
+    client = console()
+    assert listed(client, **of(alice), app="Chat for Mac") == [apac]
+    assert listed(client, **of(alice), app="Chat") == []
+    assert listed(client, **of(alice), metadata="team") == [apac, emea]
+    assert listed(client, **of(alice), metadata="team=emea") == [emea]
+    for nothing in ("team=", "emea", "=", "te", "team=%", "'"):
+        assert listed(client, **of(alice), metadata=nothing) == [], nothing
 
 
 @pytest.mark.parametrize("name", ["organization", "project", "key", "status", "basis"])
@@ -249,3 +263,30 @@ def test_it_says_when_a_price_is_unknown(alice: Tenant) -> None:
 def test_it_knows_no_other_generation(id: str) -> None:
     response = console().get(f"{LIST}{id}/change/")
     assert (response.status_code, response["Location"]) == (302, reverse("admin:index"))
+
+
+def test_it_shows_where_it_could_have_gone_and_why(alice: Tenant) -> None:
+    plan = {
+        "model": "lab/model",
+        "seed": 1,
+        "by": "project",
+        "taken": 1,
+        "wanted": {"bytes": 9},
+        "policy": {"factor": "price", "fallback": False, "providers": ["vendor", "other"]},
+        "offers": [[1, "vendor", "model-1", "price", 0.15], [2, "other", "model-2", "price", 0.3, "lab/else"]],
+        "out": [[3, "third", "model-3", "resting", None]],
+    }
+    page = reverse("admin:billing_usage_change", args=[make_usage(alice, plan=plan).pk])
+    response = console().get(page)
+    assert response.context["plan"]["rows"] == [
+        (1, "lab/model", "vendor", "model-1", "may be dialled", "by its price",
+         "$0.15 for a million tokens in and a million out"),
+        (2, "lab/else", "other", "model-2", "behind the last attempt", "by its price",
+         "$0.3 for a million tokens in and a million out"),
+        ("-", "lab/model", "third", "model-3", "left out", "it failed lately and rests", "-"),
+    ]  # fmt: skip
+    html = response.content.decode()
+    decided = "Decided by the project&#x27;s policy (factor price, fallback no, providers vendor other)."
+    assert decided in html and "it failed lately and rests" in html
+    without = console().get(reverse("admin:billing_usage_change", args=[make_usage(alice).pk]))
+    assert "No plan was kept with it." in without.content.decode()

@@ -9,7 +9,7 @@ from django.utils.html import escape
 
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Hold, Lease, LedgerEntry, TariffVersion, Usage
-from routing.models import Credential, Model, Offer, Provider
+from routing.models import Credential, Model, Offer, Policy, Provider
 from tests.cast import make_tenant
 from tests.console import PAGES, addresses, console, make_attempt, make_entry, make_rows, url
 
@@ -20,6 +20,17 @@ PAYLOADS = (
     "{{ 7|add:7 }}{% debug %}<a href=javascript:alert(1)>x</a><div x-data x-init=alert(1)>"
     "<b hx-get=/console/alert hx-trigger=load>[x](javascript:alert(1))<iframe srcdoc=alert(1)>",
 )
+
+
+def plan_of(text: str) -> dict[str, Any]:
+    """A kept plan in which everything that is text is `text`."""
+    line = [1, text, text, text, 1.0, text]
+    choice = {"preference": text, "models": [[text, 1.0]]}
+    policy = {"providers": [text], "fallback": text}
+    return {
+        "model": text, "seed": 1, "by": text, "taken": 1, "wanted": {"bytes": 1}, "offers": [line], "out": [line],
+        "policy": policy, "choice": choice,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -36,14 +47,15 @@ def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
         Credential.objects.filter(provider__slug=slug).update(name=payload[:64])
         Model.objects.filter(slug=f"lab/{slug}").update(name=payload, aliases=[payload])
         Offer.objects.filter(provider__slug=slug).update(upstream_model=payload)
+        Policy.objects.filter(model__slug=f"lab/{slug}").update(fallback=payload, providers=[payload[:64]])
         TariffVersion.objects.filter(tariff__slug=slug).update(note=payload)
         Lease.objects.filter(host=slug).update(host=payload)
         Hold.objects.filter(pk=made[Hold].pk).update(model=payload)
         entry = make_entry(made[Usage], kind=payload, debit=payload, credit=payload)  # type: ignore[arg-type]
-        texts = ("model", "provider", "upstream_model", "upstream_id", "end_user", "error", "key_name")
+        texts = ("model", "provider", "upstream_model", "upstream_id", "end_user", "app", "error", "key_name")
         more = ("finish_reason", "native_finish_reason", "organization_slug", "project_slug")
         Usage.objects.filter(pk=made[Usage].pk).update(
-            **dict.fromkeys((*texts, *more), payload), metadata={payload: payload}
+            **dict.fromkeys((*texts, *more), payload), metadata={payload: payload}, plan=plan_of(payload)
         )
         make_attempt(made[Usage], fault=payload, status=payload)  # type: ignore[arg-type]
         client = console()
@@ -54,7 +66,8 @@ def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
             seen += payload_is_text(client.get(address), payload)
         for model in PAGES:
             payload_is_text(client.get(url(model, "changelist"), {"q": payload}), payload)
-        filters = {"model": payload, "provider": payload, "created_at_from_0": payload, "status": payload}
+        names = ("model", "provider", "app", "metadata")
+        filters = {**dict.fromkeys(names, payload), "created_at_from_0": payload, "status": payload}
         payload_is_text(client.get(url(Usage, "changelist"), filters), payload)
         assert seen > 50
     finally:

@@ -142,7 +142,34 @@ def test_it_refuses_an_item_twice(tariff: Tariff) -> None:
     assert not tariff.versions.exists() and not Rate.objects.filter(version__tariff=tariff).exists()
 
 
+def test_an_item_may_have_a_rate_for_each_size_of_prompt(tariff: Tariff) -> None:
+    more = {
+        "rates__TOTAL_FORMS": "3",
+        "rates__0__charge": "1",
+        "rates__1__charge": "2",
+        "rates__2__item": "input",
+        "rates__2__above": "200000",
+        "rates__2__charge": "3",
+    }
+    client = console()
+    assert submit(client, f"{ADD}?tariff={tariff.pk}", FORM, **more).status_code == 302
+    sized = [("input", 0, Decimal(1)), ("input", 200_000, Decimal(3)), ("output", 0, Decimal(2))]
+    first = tariff.versions.get()
+    assert list(first.rates.order_by("item", "above").values_list("item", "above", "charge")) == sized
+    # The next version starts from them all.
+    assert submit(client, f"{ADD}?tariff={tariff.pk}", FORM, note="next").status_code == 302
+    second = tariff.versions.get(note="next")
+    assert list(second.rates.order_by("item", "above").values_list("item", "above", "charge")) == sized
+    assert "200000" in client.get(page(second)).content.decode()
+
+
 def test_a_row_left_open_is_no_rate(tariff: Tariff) -> None:
-    more = {"rates__TOTAL_FORMS": "3", "rates__2__item": "", "rates__2__cost": "", "rates__2__charge": ""}
+    more = {
+        "rates__TOTAL_FORMS": "3",
+        "rates__2__item": "",
+        "rates__2__above": "0",
+        "rates__2__cost": "",
+        "rates__2__charge": "",
+    }
     assert submit(console(), f"{ADD}?tariff={tariff.pk}", FORM, **more).status_code == 302
     assert [item for item, _, _ in rates(tariff.versions.get())] == ["input", "output"]

@@ -359,25 +359,30 @@ def test_a_stream_that_breaks_midway(alice: Tenant, play: Play) -> None:
     "wishes",
     [
         {
-            "routing": {"type": "priority", "primary_factor": "cost", "providers": ["acme", "acme-eu"]},
+            "routing": {"type": "priority", "primary_factor": "cost", "providers": ["PROVIDER", "SECOND"]},
             "fallback": "true",
         },
-        {"routing": {"type": "order", "providers": ["acme/one", "acme/two"]}, "fallback": "acme/m-lite"},
+        {"routing": {"type": "order", "providers": ["PROVIDER/one", "SECOND/two"]}, "fallback": "MODEL"},
         {"routing": {"type": "priority", "primary_factor": "latency"}},
-        {"fallback": "acme/m-lite"},
+        {"fallback": "MODEL"},
     ],
 )
 def test_wishes_in_both_vocabularies_are_taken(
-    gateway: Gateway, alice: Tenant, provider: Any, dialect: str, wishes: dict[str, Any]
+    gateway: Gateway, alice: Tenant, provider: Any, simulated: SimulatedProvider, dialect: str, wishes: dict[str, Any]
 ) -> None:
     speak(alice, dialect)
+    second = make_provider(simulated.base_url)
+    spare, further = make_model(second), make_model(second)
     pool = {
-        "available_models": ["acme/m-1", "other/m-2"],
+        "available_models": [spare.slug, further.slug],
         "preference": "price",
         "task_info": {"task_type": "chat", "complexity": "low", "additional_properties": {"team": "qa"}},
         "additional_properties": {},
     }
-    heard = heard_back(gateway, alice, provider, provider=wishes, model_routing_config=pool)
+    said = json.dumps(wishes)
+    for name, slug in (("PROVIDER", provider.slug), ("SECOND", second.slug), ("MODEL", spare.slug)):
+        said = said.replace(name, slug)
+    heard = heard_back(gateway, alice, provider, provider=json.loads(said), model_routing_config=pool)
     assert heard.keys() == {"model", "messages"}
 
 

@@ -87,7 +87,7 @@ def test_a_client_that_leaves_stops_the_work_and_pays_for_what_it_got(
     assert looked_up(gateway, alice, id)["status"] == "cancelled"
 
 
-@pytest.mark.row("B135", "B318", "B369", "B370")
+@pytest.mark.row("B135", "B318", "B364", "B369", "B370")
 def test_an_amount_is_the_sum_of_its_items(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     tariff = make_tariff(
         input="1", output="2", cached_input="3", cache_write_5m="4", cache_write_1h="5", reasoning="6",

@@ -118,13 +118,19 @@ def test_what_is_not_listed_is_withheld_and_named(gateway: Gateway, alice: Tenan
 
 
 @pytest.mark.row("B178")
-@pytest.mark.parametrize("dialect", ["standard", "zenmux"])
-def test_without_a_wish_no_effort_is_sent(gateway: Gateway, alice: Tenant, provider: Any, dialect: str) -> None:
+@pytest.mark.parametrize(("dialect", "effort"), [("standard", None), ("zenmux", "medium")])
+def test_without_a_wish_a_models_own_default_holds_unless_the_dialect_has_one(
+    gateway: Gateway, alice: Tenant, provider: Any, dialect: str, effort: str | None
+) -> None:
     speak(alice, dialect)
-    model = make_model(provider, "sim-small?echo", capabilities=["reasoning"])
+    able, thinks = (
+        make_model(provider, "sim-small?echo", supported_parameters=["reasoning_effort"], capabilities=capabilities)
+        for capabilities in (["reasoning"], ["reasoning", "reasoning_by_default"])
+    )
     synchronize(gateway)
-    body = sent(gateway.chat(alice.secret, model.slug))
-    assert body.keys().isdisjoint({"reasoning", "reasoning_effort", "thinking"})
+    assert sent(gateway.chat(alice.secret, able.slug)).keys() == {"model", "messages"}
+    assert sent(gateway.chat(alice.secret, thinks.slug)).get("reasoning_effort") == effort
+    assert sent(gateway.chat(alice.secret, thinks.slug, reasoning_effort="low"))["reasoning_effort"] == "low"
 
 
 @pytest.mark.row("B150", "B167", "B170")
@@ -132,8 +138,8 @@ def test_without_a_wish_no_effort_is_sent(gateway: Gateway, alice: Tenant, provi
     "wishes",
     [
         {},
-        {"provider": {"routing": {"type": "priority", "providers": ["acme", "acme/eu-west"]}}},
-        {"model_routing_config": {"available_models": ["acme/m-1"]}},
+        {"provider": {"routing": {"type": "priority", "providers": ["PROVIDER", "PROVIDER/eu-west"]}}},
+        {"model_routing_config": {"available_models": ["MODEL"]}},
     ],
 )
 def test_wishes_for_routing_may_be_absent_and_never_reach_a_provider(
@@ -141,22 +147,26 @@ def test_wishes_for_routing_may_be_absent_and_never_reach_a_provider(
 ) -> None:
     model = make_model(provider, "sim-small?echo")
     synchronize(gateway)
-    answer = gateway.chat(alice.secret, model.slug, **wishes)
+    said = json.dumps(wishes).replace("PROVIDER", provider.slug).replace("MODEL", model.slug)
+    answer = gateway.chat(alice.secret, model.slug, **json.loads(said))
     assert answer.status_code == 200
     assert sent(answer).keys().isdisjoint({"provider", "model_routing_config"})
 
 
 @pytest.mark.row("B195")
 @pytest.mark.parametrize("dialect", ["standard", "zenmux"])
-def test_a_json_object_is_asked_for_in_the_clients_words(
+def test_a_json_object_is_asked_for_in_the_clients_words_or_else_in_ours(
     gateway: Gateway, alice: Tenant, provider: Any, dialect: str
 ) -> None:
     speak(alice, dialect)
     model = make_model(provider, "sim-small?echo")
     synchronize(gateway)
     asked = {"response_format": {"type": "json_object"}}
-    body = sent(gateway.chat(alice.secret, model.slug, **asked))
-    assert body == {**asked, "model": "sim-small?echo", "messages": [{"role": "user", "content": "hi"}]}
+    wish = {"role": "system", "content": "Answer with a JSON object."}
+    for words, before in (("List three colours as Json.", []), ("List three colours.", [wish])):
+        messages = [{"role": "user", "content": words}]
+        body = sent(gateway.chat(alice.secret, model.slug, messages=messages, **asked))
+        assert body == {**asked, "model": "sim-small?echo", "messages": before + messages}
 
 
 @pytest.mark.row("B029", "B030")
@@ -167,6 +177,40 @@ def test_nothing_of_an_earlier_call_is_remembered(gateway: Gateway, alice: Tenan
     for messages in (begun, [{"role": "user", "content": "And now?"}]):
         body = sent(gateway.chat(alice.secret, model.slug, messages=messages, user="u-1"))
         assert body == {"model": "sim-small?echo", "messages": messages, "user": "u-1"}
+
+
+@pytest.mark.row("B029", "B365")
+def test_what_a_provider_may_have_cached_is_sent_again_to_the_letter(
+    gateway: Gateway, alice: Tenant, provider: Any
+) -> None:
+    """Tools, then messages: a turn more, another cap or user changes nothing of what came before it."""
+    model = make_model(provider, "sim-small?echo")
+    synchronize(gateway)
+    cache = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    tools = [{"type": "function", "function": {"name": "rate", "parameters": {"z": 1.50, "a": {"é": []}}}, **cache}]
+    begun: list[dict[str, Any]] = [
+        {"role": "system", "content": [{"type": "text", "text": "Be \u2028brief.", **cache}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": "https://pictures.example/1.png"}]},
+    ]
+    more = [*begun, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "Which?"}]
+    said = []
+    for fields in (
+        {"messages": begun, "user": "u-1", "response_format": {"type": "json_object"}},
+        {"messages": more, "user": "u-2", "response_format": {"type": "json_object"}, "max_tokens": 9, "stream": None},
+    ):
+        answer = gateway.chat(alice.secret, model.slug, tools=tools, tool_choice="none", **fields)
+        said.append(answer.json()["choices"][0]["message"]["content"])
+    for first, second in zip(*(parts_of(body) for body in said), strict=True):
+        assert second.startswith(first)
+
+
+def parts_of(body: str) -> tuple[str, str]:
+    """The tools and the messages of a body, each as it stands there without its end."""
+    tools = body.partition('"tools":[')[2].partition('],"tool_choice"')[0]
+    messages = body.partition('"messages":[')[2].partition('],"')[0]
+    assert '"cache_control"' in tools
+    assert '"role":"user"' in messages
+    return tools, messages
 
 
 @pytest.mark.row("B104", "B105", "B106", "B108")

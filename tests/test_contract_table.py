@@ -5,8 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.rows import rows
-from tests.contract.table import FAILED, LATER, NOT_APPLICABLE, PASSED, Recorder, counts, judge, last_line, text
+from tests.contract.rows import owners, rows
+from tests.contract.table import (
+    FAILED,
+    LATER,
+    NOT_APPLICABLE,
+    PASSED,
+    Recorder,
+    counts,
+    judge,
+    last_line,
+    markdown,
+    text,
+)
 
 TESTS = Path(__file__).parent
 MARK = re.compile(r"mark\.row\(([^)]*)\)")
@@ -70,6 +81,15 @@ def test_the_last_line_counts() -> None:
     *_, later, last = text(verdicts).splitlines()
     assert last == last_line(verdicts) == f"1 passed, {count[FAILED]} failed, {count[NOT_APPLICABLE]} not applicable"
     assert later.startswith(f"{count[LATER]} rows are later work's: ")
+
+
+def test_the_document_says_why_rows_are_later_works() -> None:
+    verdicts = judge(Recorder())
+    said = markdown(verdicts)
+    left = {verdict.row.owner for verdict in verdicts if verdict.state == LATER}
+    assert left
+    for owner in left:
+        assert f"\n- {owner}: {owners()[owner]}.\n" in said
 
 
 def test_a_mark_that_names_no_row_is_an_error() -> None:

@@ -96,15 +96,33 @@ def test_no_content_type_is_json_and_another_one_is_refused(
 
 
 @pytest.mark.row("B018")
-def test_a_client_may_say_which_program_it_is(gateway: Gateway, alice: Tenant, provider: Any) -> None:
-    model = make_model(provider)
+@pytest.mark.parametrize(
+    ("headers", "app"),
+    [
+        ({"HTTP-Referer": "https://app.example/chat?user=7#top", "X-Title": "App"}, "App"),
+        ({"HTTP-Referer": "https://app.example/chat?user=7#top"}, "https://app.example/chat"),
+        ({"X-Title": "Schön \u65e5".encode()}, "Schön \u65e5"),
+        ({"X-Title": b"Sch\xf6n"}, "Schön"),
+        ({"X-Title": "\u0085".encode(), "HTTP-Referer": "?x"}, None),
+        ({}, None),
+    ],
+)
+def test_a_client_may_say_which_application_it_is(
+    gateway: Gateway, alice: Tenant, provider: Any, headers: dict[str, Any], app: str | None
+) -> None:
+    model = make_model(provider, "sim-small?echo_headers")
     synchronize(gateway)
     response = gateway.client.post(
         CHAT[0],
         json={"model": model.slug, "messages": [{"role": "user", "content": "hi"}]},
-        headers={"Authorization": f"Bearer {alice.secret}", "HTTP-Referer": "https://app.example", "X-Title": "App"},
+        headers={"Authorization": f"Bearer {alice.secret}", **headers},
     )
     assert response.status_code == 200
+    sent = {name.lower() for name, _ in json.loads(response.json()["choices"][0]["message"]["content"])}
+    assert sent.isdisjoint({"http-referer", "x-title"}), "the provider's other customers are none of its business"
+    assert Usage.objects.get(organization=alice.organization.id).app == app
+    path = f"/v1/management/generation?id={response.headers['x-generation-id']}"
+    assert gateway.client.get(path, headers={"x-api-key": alice.secret}).json()["app"] == app
 
 
 # --- who calls -------------------------------------------------------------------------------------------------------

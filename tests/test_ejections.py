@@ -95,14 +95,16 @@ def rows(model: str) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in connection.execute(query, [model]).fetchall()]
 
 
-def elapse(model: str) -> None:
-    """Lets the open rest of a model's offer be over, as if the time had passed."""
+async def over(model: str, mates: list[Mate]) -> None:
+    """Lets the open rest of a model's offer be over for all, as if the time had passed."""
     query = (
         "update routing_ejection e set until = clock_timestamp() - interval '1 second' from routing_offer o"
         " join routing_model m on m.id = o.model_id where o.id = e.offer_id and m.slug = %s and e.closed_at is null"
     )
+    await soon(lambda: not any(rest.unheard for mate in mates for rest in mate.health.rests.open.values()))
     with database(app_url()) as connection:
         connection.execute(query, [model])
+    await soon(lambda: all(mate.state(model) is State.PROBE for mate in mates))
 
 
 def test_an_ejection_is_heard_by_all_and_so_is_the_recovery() -> None:
@@ -158,10 +160,7 @@ def test_one_process_has_the_probe_and_the_other_hears_of_its_failure() -> None:
         async with mates(2) as both:
             both[0].fail(model)
             await soon(lambda: both[1].state(model) is State.RESTING)
-            elapse(model)
-            for mate in both:  # their own memory of the rest is over as well
-                for rest in mate.health.rests.open.values():
-                    rest.until = time.monotonic() - 1
+            await over(model, both)
             answers = await asyncio.gather(
                 *(mate.ejections.claim(mate.offer(model), mate.offer(model).credentials[0]) for mate in both * 3)
             )
@@ -188,10 +187,7 @@ def test_a_probe_whose_client_left_is_free_for_the_other_process() -> None:
         async with mates(2) as (here, there):
             here.fail(model)
             await soon(lambda: there.state(model) is State.RESTING)
-            elapse(model)
-            for mate in (here, there):
-                for rest in mate.health.rests.open.values():
-                    rest.until = time.monotonic() - 1
+            await over(model, [here, there])
             offer = here.offer(model)
             claimed = await here.ejections.claim(offer, offer.credentials[0])
             assert claimed

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from uuid import UUID
 
 import openai
 import pytest
 
 from accounts.models import ApiKey
-from billing.models import Attempt, Hold, Usage
+from billing.models import Attempt, Budget, Hold, Usage
 from gateway.files import file_id
+from gateway.models import StoredFile
 from tests.cabinet import NO_FILE, PDF, data_url, files_key, naming, row, sdk, upload
 from tests.cast import Tenant
 from tests.product import Gateway, synchronize
@@ -86,6 +88,26 @@ def test_a_file_that_is_not_there_is_refused_and_nothing_happens(
     keys = [charlie.key.id, ApiKey.objects.get(pk=row(alices).key).id]
     assert not Usage.objects.filter(key__in=keys).exists()
     assert not Hold.objects.filter(key__in=keys).exists()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_content_is_read_only_for_who_can_pay(
+    gateway: Gateway, mine: openai.OpenAI, model: str, alice: Tenant, simulated: SimulatedProvider, stream: bool
+) -> None:
+    spoilt = upload(mine).id  # so that reading it shows
+    StoredFile.objects.filter(pk=row(spoilt).pk).update(content=b"spoilt")
+    requests = simulated.state()["requests"]
+    budget = Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(0))
+    refused = gateway.chat(mine.api_key, model, stream=stream, messages=naming(spoilt))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "insufficient_credit")
+    assert not Usage.objects.filter(organization=alice.organization.id).exists()
+    budget.delete()
+    failed = gateway.chat(mine.api_key, model, stream=stream, messages=naming(spoilt))
+    assert (failed.status_code, failed.json()["error"]["code"]) == (500, "file_unreadable")
+    usage = Usage.objects.get(organization=alice.organization.id)
+    assert (usage.status, usage.error, usage.charge) == ("failed", "file_unreadable", Decimal(0))
+    assert not Hold.objects.filter(organization=alice.organization.id).exists()
+    assert simulated.state()["requests"] == requests
 
 
 @pytest.mark.parametrize(

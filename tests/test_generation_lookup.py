@@ -53,7 +53,9 @@ def test_it_tells_what_was_used_and_what_it_cost(gateway: Gateway, alice: Tenant
     assert found["createAt"].endswith("Z")
     created = datetime.fromisoformat(found["createAt"])
     assert timedelta(0) <= row.created_at - created < timedelta(milliseconds=1)
-    assert (found["latency"], found["generationTime"]) == (None, None)  # a whole answer has no first token
+    assert row.ttft_ms is not None
+    assert row.duration_ms is not None
+    assert (found["latency"], found["generationTime"]) == (row.ttft_ms, row.duration_ms - row.ttft_ms)
     tokens = found["nativeTokens"]
     assert (tokens["prompt_tokens"], tokens["completion_tokens"]) == (11, row.completion_tokens)
     assert tokens["total_tokens"] == 11 + row.completion_tokens
@@ -107,6 +109,21 @@ def test_every_attempt_is_told_and_no_provider_named(
     assert (found["requestRetryTimes"], found["finalRetry"], found["streamed"]) == (1, True, True)
     for secret in (first.slug, second.slug, "sim-small", "cost"):
         assert secret not in answer.text
+
+
+@pytest.mark.row("B316")
+def test_latency_of_a_whole_answer_is_the_time_to_its_own_first_byte(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, "sim-small?fault=cut_mid")  # half a body, which nobody sees
+    add_offer(model, provider, "sim-small?tokens=2&first=1s", priority=1)
+    synchronize(gateway)
+    found = look(gateway, chat(gateway, alice, model), alice.secret).json()
+    broken, whole = found["attempts"]
+    assert (broken["fault"], whole["status"]) == ("truncated", "completed")
+    assert broken["ttft"] is not None
+    assert found["latency"] >= whole["ttft"] >= 1000
 
 
 @pytest.mark.row("B316")

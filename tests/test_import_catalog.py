@@ -14,8 +14,8 @@ from genai_prices import Usage
 from genai_prices import types as listed
 from genai_prices.data import providers as price_list
 
-from billing.models import Tariff, TariffVersion
-from billing.pricing import Rate, price
+from billing.models import Tariff, TariffVersion, rate_name
+from billing.pricing import Rate, by_size
 from billing.tokens import Tokens
 from routing.models import Credential, Model, Offer, Provider
 from routing.progress import Progress
@@ -72,7 +72,10 @@ class Market:
     def versions(self, name: str) -> list[tuple[datetime, dict[str, Decimal | None]]]:
         """A model's prices by start."""
         rows = TariffVersion.objects.filter(tariff__slug=f"{self.slug}/{name}").order_by("effective_from")
-        return [(row.effective_from, {rate.item: rate.charge for rate in row.rates.all()}) for row in rows]
+        return [
+            (row.effective_from, {rate_name(rate.item, rate.above): rate.charge for rate in row.rates.all()})
+            for row in rows
+        ]
 
 
 @pytest.fixture
@@ -113,18 +116,14 @@ def test_it_works(market: Market) -> None:
 def test_a_second_time_changes_nothing(market: Market) -> None:
     market.sells("swift", tokens_price())
     market.sells("deep", tokens_price(input_mtok=listed.TieredPrices(base=D(1), tiers=[listed.Tier(200_000, D(2))])))
+    market.sells("odd", tokens_price(cache_write_mtok="0.0833333"))
     market.import_()
     assert market.import_(NOW + timedelta(days=1)) == []
 
 
-def test_every_imported_price_bills_what_the_list_bills(undone: None) -> None:
-    out = StringIO()
-    call_command("import_catalog", "--yes", stdout=out)
-    models = {(provider.id, model.id): model for provider in price_list for model in provider.models}
-    tokens = Tokens(
-        prompt=100_000, cached=20_000, cache_write_5m=3_000, cache_write_1h=5_000, completion=7_000, reasoning=4_000
-    )
-    usage = Usage(
+def as_listed(tokens: Tokens) -> Usage:
+    """The same counts as the price list's package takes them."""
+    return Usage(
         input_tokens=tokens.prompt,
         cache_read_tokens=tokens.cached,
         cache_write_tokens=tokens.cache_write_5m + tokens.cache_write_1h,
@@ -133,19 +132,33 @@ def test_every_imported_price_bills_what_the_list_bills(undone: None) -> None:
         output_tokens=tokens.completion,
         output_reasoning_tokens=tokens.reasoning,
     )
-    compared = 0
+
+
+def test_every_imported_price_bills_what_the_list_bills(undone: None) -> None:
+    out = StringIO()
+    call_command("import_catalog", "--yes", stdout=out)
+    models = {(provider.id, model.id): model for provider in price_list for model in provider.models}
+    inside = {"cached": 20_000, "cache_write_5m": 1_000, "cache_write_1h": 2_000, "reasoning": 4_000}
+    compared, sizes = 0, set()
     versions = TariffVersion.objects.filter(note=NOTE).select_related("tariff").prefetch_related("rates")
     for version in versions.order_by("-effective_from"):
         vendor, _, upstream_model = version.tariff.slug.partition("/")
         model = models.get((vendor, upstream_model))
         if model is None:
             continue  # the list's own id is not the name to call it by
-        rates = {rate.item: Rate(rate.cost, rate.charge) for rate in version.rates.all()}
-        expected = model.get_prices(version.effective_from).calc_price(usage)["total_price"]
-        priced = price(tokens, rates)
-        assert (version.tariff.slug, priced.charge, priced.cost) == (version.tariff.slug, expected, expected)
+        rates = version.rates.all()
+        prices = by_size((rate.item, rate.above, Rate(rate.cost, rate.charge)) for rate in rates)
+        borders = {rate.above for rate in rates} - {0}
+        for prompt in {100_000, 10**7} | borders | {border + 1 for border in borders}:
+            tokens = Tokens(prompt=prompt, completion=7_000, **inside)
+            expected = model.get_prices(version.effective_from).calc_price(as_listed(tokens))["total_price"]
+            priced = prices.price(tokens)
+            assert (version.tariff.slug, prompt, priced.charge) == (version.tariff.slug, prompt, expected)
+            assert priced.cost == expected
         compared += 1
+        sizes |= borders
     assert compared > 1000
+    assert {199_999, 200_000, 272_000} <= sizes  # "from 200k on", "above 200k", "above 272k"
     assert not Offer.objects.filter(
         tariff=None, active=True, provider__slug__in=[v.slug for v in vendors_named([])]
     ).exists()
@@ -159,8 +172,8 @@ def test_the_whole_list_a_second_time_changes_nothing(undone: None) -> None:
 
 
 INEXPRESSIBLE = {
-    "its price depends on the size of the prompt": tokens_price(
-        output_mtok=listed.TieredPrices(base=D(1), tiers=[listed.Tier(200_000, D(2))])
+    "a price has more than six decimals (0.3333333)": tokens_price(
+        output_mtok=listed.TieredPrices(base=D(1), tiers=[listed.Tier(200_000, D("0.3333333"))])
     ),
     "a price has more than six decimals (0.0833333333333333)": tokens_price(cache_write_mtok="0.0833333333333333"),
     "it has a price of its own for cache audio read": tokens_price(cache_audio_read_mtok="1"),
@@ -241,6 +254,54 @@ def test_a_changed_price_is_a_new_version_and_never_an_edit(market: Market) -> N
     assert TariffVersion.objects.filter(pk=before.pk, effective_from=NOW).exists()
 
 
+def tiered(base: str, *tiers: tuple[int, str]) -> listed.TieredPrices:
+    """A price by size of prompt."""
+    return listed.TieredPrices(base=D(base), tiers=[listed.Tier(start, D(price)) for start, price in tiers])
+
+
+def test_a_price_by_size_of_prompt_is_imported_and_its_offer_is_on(market: Market) -> None:
+    market.sells(
+        "long",
+        tokens_price(
+            input_mtok=tiered("1.25", (200_000, "2.5")),
+            output_mtok=tiered("10", (200_000, "15"), (500_000, "20")),
+            cache_write_mtok=tiered("3", (200_000, "6")),
+            cache_write_1h_mtok="4",
+        ),
+    )
+    assert market.import_()[-1] == (
+        "+ offer NAME/long at NAME as long: "
+        "cache_write_5m 3, cache_write_5m (above 200000) 6, cache_write_1h 4, input 1.25, input (above 200000) 2.5, "
+        "output 10, output (above 200000) 15, output (above 500000) 20"
+    )
+    assert market.offer("long").active
+    rates = {
+        "input": D("1.25"),
+        "input (above 200000)": D("2.5"),
+        "output": D(10),
+        "output (above 200000)": D(15),
+        "output (above 500000)": D(20),
+        "cache_write_5m": D(3),
+        "cache_write_5m (above 200000)": D(6),
+        "cache_write_1h": D(4),
+    }
+    assert market.versions("long") == [(NOW, rates)]
+    assert market.import_(NOW + timedelta(days=1)) == []
+
+
+def test_a_price_that_comes_to_depend_on_the_size_is_a_new_version(market: Market) -> None:
+    market.sells("long", tokens_price())
+    market.import_()
+    market.sells("long", tokens_price(input_mtok=tiered("1", (199_999, "2"))))
+    later = NOW + timedelta(days=30)
+    assert market.import_(later) == [
+        "+ tariff version NAME/long from now: input 1, input (above 199999) 2, output 2, was input 1, output 2"
+    ]
+    flat = {"input": D(1), "output": D(2)}
+    assert market.versions("long") == [(NOW, flat), (later, {**flat, "input (above 199999)": D(2)})]
+    assert market.offer("long").active
+
+
 def from_day(day: date, **prices: str) -> listed.ConditionalPrice:
     """A price from a day on."""
     return listed.ConditionalPrice(listed.StartDateConstraint(day), prices=tokens_price(**prices))
@@ -280,9 +341,9 @@ def test_an_announced_price_waits_for_its_day(market: Market) -> None:
 def test_a_price_that_became_one_rates_cannot_say_turns_the_offer_off(market: Market) -> None:
     market.sells("swift", tokens_price())
     market.import_()
-    market.sells("swift", tokens_price(input_mtok=listed.TieredPrices(base=D(1), tiers=[listed.Tier(1000, D(2))])))
+    market.sells("swift", tokens_price(output_image_mtok="1"))
     assert market.import_() == [
-        "~ offer NAME/swift at NAME as swift: active true -> false, since its price depends on the size of the prompt"
+        "~ offer NAME/swift at NAME as swift: active true -> false, since it has a price of its own for output image"
     ]
     assert market.offer("swift").active is False
     assert market.import_() == []

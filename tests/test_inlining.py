@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.inlining import OpenFile, Reference, inlined, references
+from gateway.inlining import OpenFile, Reference, inlined, recounted, references
 from gateway.protocols.openai_chat import ChatRequest, parse, upstream_body
 
 OPENED = {
@@ -18,6 +18,7 @@ OPENED = {
     "file-3": OpenFile("drawing.svg", "image/svg+xml", "U1ZH"),
     "file-4": OpenFile("film.mp4", "video/mp4", "TVA0"),
 }
+TYPES = {id: file.media_type for id, file in OPENED.items()}
 PDF, PNG, SVG, MP4 = (f"data:{file.media_type};base64,{file.content}" for file in OPENED.values())
 TEXT = {"type": "text", "text": "What is this?"}
 
@@ -70,7 +71,10 @@ def test_it_works() -> None:
     }
     assert request.body == made.body == before, "the client's body is left as it is"
     assert (request.images, request.files) == (1, 4)
-    assert (made.images, made.files, made.text_bytes) == (2, 3, request.text_bytes)
+    assert made.file_ids == ()
+    counted = recounted(request, TYPES)
+    assert (counted.images, counted.files, counted.text_bytes) == (2, 3, request.text_bytes)
+    assert (counted.changes, counted.file_ids) == (request.changes, request.file_ids), "nothing is in it yet"
     assert references(asking(*sent(made)["messages"])) == []
 
 
@@ -84,11 +88,11 @@ def test_a_model_must_read_what_the_file_is() -> None:
     ):
         request = asking([naming(id) for id in ids])
         assert request.modalities == {"file": path(0)}
-        assert inlined(request, OPENED).modalities == expected
+        assert recounted(request, TYPES).modalities == expected
     film = {"type": "file", "file": {"file_data": MP4}}
     report = {"type": "file", "file": {"file_data": PDF}}
-    assert inlined(asking([naming("file-2"), film]), OPENED).modalities == {"image": path(0), "video": path(1)}
-    assert inlined(asking([naming("file-2"), report]), OPENED).modalities == {"image": path(0), "file": path(1)}
+    assert recounted(asking([naming("file-2"), film]), TYPES).modalities == {"image": path(0), "video": path(1)}
+    assert recounted(asking([naming("file-2"), report]), TYPES).modalities == {"image": path(0), "file": path(1)}
 
 
 def test_messages_that_are_rewritten_besides_have_their_files() -> None:
@@ -159,5 +163,6 @@ def test_no_id_of_ours_is_left_and_nothing_is_lost(contents: list[list[dict[str,
     assert "file_id" not in str(body)
     assert [len(message["content"]) for message in body["messages"]] == [len(content) for content in contents]
     named = [part for content in contents for part in content if part["type"] == "file"]
-    assert made.images + made.files == request.files == len(named)
-    assert made.images == sum(part["file"]["file_id"] == "file-2" for part in named)
+    counted = recounted(request, TYPES)
+    assert counted.images + counted.files == request.files == len(named)
+    assert counted.images == sum(part["file"]["file_id"] == "file-2" for part in named)

@@ -91,7 +91,9 @@ def test_an_upstreams_failure_is_closed_once(
     final = answer.status_code == 200 and ("data: [DONE]" in answer.text if stream else "choices" in answer.json())
     assert row.status == ("completed" if final else "failed")
     assert row.attempts == 1
+    # What nobody can read may well be billed by the provider; the tenant pays nothing for it.
     assert (row.charge == 0) == (row.basis in ("nothing", "unknown"))
+    assert (row.provider_cost is None) == (row.basis == "unknown")
     assert answer.headers["x-generation-id"] == row.id.hex if answer.status_code == 200 else True
 
 

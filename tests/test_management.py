@@ -1,16 +1,21 @@
 """The management endpoints: an organization's balance and usage, and what a key has left."""
 
 import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
+from django.db import connection
+from django.utils import timezone
 
 from billing.models import Budget, Usage
+from gateway.models import ReadCount
 from tests.cast import Tenant, make_key
-from tests.product import Gateway, synchronize
+from tests.product import Gateway, running, synchronize
 from tests.shelf import make_model, make_provider, make_tariff
 from tests.simulated.process import SimulatedProvider
 
@@ -84,6 +89,86 @@ def test_a_management_key_does_not_chat(gateway: Gateway, alice: Tenant, simulat
 @pytest.mark.parametrize("path", ["flow_rate", "subscription/detail", "statistics", "payg", "nothing"])
 def test_what_is_not_served_is_not_found(gateway: Gateway, alice: Tenant, path: str) -> None:
     assert get(gateway, f"/api/v1/management/{path}", manager(alice)).status_code == 404
+
+
+# --- how often ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def strict(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Gateway]]:
+    """Two gateways whose keys may read each endpoint three times a minute."""
+    with running(tmp_path_factory.mktemp("strict"), 2, MANAGEMENT_READS_A_MINUTE="3") as gateways:
+        yield gateways
+
+
+def in_one_minute(act: Callable[[], Any]) -> Any:
+    """What `act` returns when no minute of the database's clock ended meanwhile; else it is called once more."""
+    for _ in range(2):
+        before = minute()
+        result = act()
+        if minute() == before:
+            break
+    return result
+
+
+def minute() -> Any:
+    """The minute on the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute("select date_trunc('minute', clock_timestamp())")
+        return cursor.fetchone()
+
+
+@pytest.mark.row("B324")
+@pytest.mark.parametrize(
+    ("paths", "status"),
+    [(BALANCES, 200), ((USAGE,), 200), (QUOTAS, 200), (("/v1/management/generation", "/v1/generation"), 400)],
+)
+def test_a_key_reads_so_many_times_a_minute_whichever_process_answers(
+    strict: list[Gateway], alice: Tenant, paths: tuple[str, ...], status: int
+) -> None:
+    def read() -> tuple[str, list[httpx.Response]]:
+        _, secret = make_key(alice.project, scopes=["management"])
+        synchronize(*strict)
+        return secret, [get(strict[n % 2], paths[n % len(paths)], secret) for n in range(6)]
+
+    secret, answers = in_one_minute(read)
+    assert [answer.status_code for answer in answers] == [status] * 3 + [422] * 3
+    for refused in answers[3:]:
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert refused.json()["error"] == {
+            "message": "A key may read this 3 times a minute.",
+            "type": "rate_limit_error",
+            "param": None,
+            "code": "too_many_reads",
+        }
+    other = BALANCES[0] if paths is not BALANCES else USAGE
+    assert get(strict[0], other, secret).status_code == 200, "each endpoint has a count of its own"
+    assert get(strict[0], paths[0], manager(alice)).status_code == status, "and each key"
+
+
+@pytest.mark.row("B324")
+def test_a_new_minute_counts_anew(strict: list[Gateway], alice: Tenant) -> None:
+    key, secret = make_key(alice.project, scopes=["management"])
+    earlier = timezone.now() - timedelta(minutes=1)
+    ReadCount.objects.create(key=key.id, endpoint="balance", minute=earlier.replace(second=0, microsecond=0), reads=9)
+    synchronize(*strict)
+    assert get(strict[0], BALANCES[0], secret).status_code == 200
+    assert ReadCount.objects.get(key=key.id).reads == 1
+
+
+@pytest.mark.row("B324")
+def test_reads_at_once_do_not_share_the_last_turn(strict: list[Gateway], alice: Tenant) -> None:
+    def read() -> list[int]:
+        _, secret = make_key(alice.project, scopes=["management"])
+        synchronize(*strict)
+
+        def one(n: int) -> int:
+            return httpx.get(f"{strict[n % 2].url}{USAGE}", headers={"x-api-key": secret}, timeout=30).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            return sorted(pool.map(one, range(12)))
+
+    assert in_one_minute(read) == [200] * 3 + [422] * 9
 
 
 # --- balance --------------------------------------------------------------------------------------------------------

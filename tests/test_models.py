@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.models import Rate as RateRow
-from billing.pricing import Rate
+from billing.pricing import Prices, Rate
 from gateway.model_lists import number, pricings
 from gateway.model_views import MOST_LISTS
 from tests.cast import Tenant, make_key
@@ -226,7 +226,9 @@ def test_a_number_is_the_decimal_itself(amount: Decimal) -> None:
 
 
 def test_the_provider_s_cost_is_no_price() -> None:
-    assert pricings({"input": Rate(Decimal(1), None), "output": Rate(None, Decimal(2))}).keys() == {"completion"}
+    assert pricings(Prices({"input": Rate(Decimal(1), None), "output": Rate(None, Decimal(2))})).keys() == {
+        "completion"
+    }
 
 
 @pytest.mark.row("B300")

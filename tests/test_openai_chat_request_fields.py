@@ -1,11 +1,14 @@
 """Fields of a chat request that stand on their own: sampling, stops, formats, labels, web search."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
+from gateway import strict_json
 from gateway.dialects import DIALECTS
-from tests.openai_requests import ask, fault, read, refused, sent, take
+from gateway.protocols.openai_chat import Fit
+from tests.openai_requests import HI, ask, called, fault, read, refused, sent, take
 
 NOTHING: dict[str, Any] = {}
 
@@ -258,3 +261,53 @@ def test_web_search_takes_a_place_in_both_forms() -> None:
 )
 def test_a_wrong_search_is_refused(value: Any, path: str, code: str) -> None:
     assert fault(ask(web_search_options=value)) == (f"web_search_options{path}", code)
+
+
+SAYS_JSON = [
+    [{"role": "user", "content": "Answer in json."}],
+    [{"role": "system", "content": "JSON, please"}, HI],
+    [HI, {"role": "assistant", "content": [{"type": "text", "text": "As JSON5?"}]}, HI],
+]
+WISH = "Answer with a JSON object."
+SAYS_NOTHING: list[tuple[list[Any], list[Any]]] = [
+    ([HI], [{"role": "system", "content": WISH}, HI]),
+    ([{"role": "system", "content": "Be brief."}, HI], [{"role": "system", "content": f"Be brief.\n\n{WISH}"}, HI]),
+    (
+        [{"role": "developer", "content": [{"type": "text", "text": "Be brief."}], "name": "d"}],
+        [
+            {
+                "role": "developer",
+                "content": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": WISH}],
+                "name": "d",
+            }
+        ],
+    ),
+    # A name, a tool's arguments and a picture's address are no words to the model.
+    (
+        [HI, {"role": "assistant", "content": None, "tool_calls": [called("json", "json", '{"json":1}')]}],
+        [
+            {"role": "system", "content": WISH},
+            HI,
+            {"role": "assistant", "content": None, "tool_calls": [called("json", "json", '{"json":1}')]},
+        ],
+    ),
+]
+
+
+@pytest.mark.row("B195")
+def test_a_wish_for_json_is_put_into_words_where_there_are_none() -> None:
+    for messages in SAYS_JSON:
+        request = read(messages=messages, response_format={"type": "json_object"})
+        assert sent(request)["messages"] == messages
+    for messages, expected in SAYS_NOTHING:
+        before = deepcopy(messages)
+        request = read(messages=messages, response_format={"type": "json_object"})
+        assert sent(request)["messages"] == expected
+        assert messages == before, "the client's own are left as they are"
+        added = len(strict_json.dumps(expected)) - len(strict_json.dumps(messages))
+        plain = read(messages=messages, response_format={"type": "text"})
+        assert request.text_bytes - plain.text_bytes - len("json_object") + len("text") >= added > 0, "it is held for"
+        for other in ({"type": "text"}, {"type": "json_schema", "json_schema": {"name": "a"}}):
+            assert sent(read(messages=messages, response_format=other))["messages"] == messages
+        withheld = Fit(named=("response_format",), withheld=frozenset({"response_format"}))
+        assert sent(request, fit=withheld)["messages"] == messages, "what is not asked for is not put into words"

@@ -167,7 +167,7 @@ def test_an_image_of_a_kind_no_model_reads_is_refused_by_name() -> None:
     assert "image/tiff" in refused(saying(image("data:image/tiff;base64,SUkqAA=="))).message
 
 
-@pytest.mark.row("B028")
+@pytest.mark.row("B028", "B364")
 def test_a_cache_breakpoint_is_taken_on_any_text() -> None:
     for cache in ({"type": "ephemeral"}, {"type": "ephemeral", "ttl": "5m"}, {"type": "ephemeral", "ttl": "1h"}):
         for role in ("system", "developer", "user", "assistant"):

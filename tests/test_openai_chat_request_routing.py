@@ -6,7 +6,7 @@ import pytest
 
 from gateway.dialects import DIALECTS
 from gateway.protocols.openai_chat.request_routing import ModelRoutingWish, RoutingWish
-from tests.openai_requests import ask, fault, read, refused, sent, take
+from tests.openai_requests import HI, ask, fault, read, refused, sent, take
 
 CONFIG = "model_routing_config"
 
@@ -193,3 +193,15 @@ def test_what_a_wish_says_beyond_what_is_known_is_told() -> None:
         "model_routing_config.task_info.language",
     )
     assert request.unknown == ()
+
+
+def test_it_notes_whose_thoughts_a_conversation_carries() -> None:
+    def turn(*entries: dict[str, Any]) -> dict[str, Any]:
+        return {"role": "assistant", "content": "yes", "reasoning_details": list(entries)}
+
+    signed = {"type": "reasoning.text", "text": "hm", "signature": "s", "format": "own-v1"}
+    sealed = {"type": "reasoning.encrypted", "data": "x"}
+    free = {"type": "reasoning.summary", "summary": "so", "format": "other-v1"}
+    block = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
+    found = [read(messages=[HI, *turns, HI]).thoughts for turns in ([turn(signed), turn(sealed, free)], [block], [])]
+    assert found == [{"own-v1", ""}, {"anthropic-claude-v1"}, frozenset()]

@@ -24,6 +24,7 @@ SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
 REQUEST = SCHEMAS["ChatCompletionRequest"]
 SHARED = (
     "chat/completions",
+    "route",
     "models",
     "models/{name}",
     "generation",

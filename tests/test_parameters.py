@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects import DIALECTS, STANDARD, ZENMUX
+from gateway.dialects import DIALECTS, EZROUTER, STANDARD, ZENMUX
 from gateway.errors import InvalidRequest
-from gateway.parameters import check_modalities, fit, header_value, missing, supported_by
+from gateway.parameters import BY_DEFAULT, check_modalities, fit, header_value, missing, supported_by
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
 from tests.openai_requests import PIXEL, ask, function, read, saying, sent, take
 
@@ -29,7 +29,7 @@ GOVERNED: dict[str, Any] = {
     "verbosity": "low",
     "prediction": {"type": "content", "content": "x"},
     "web_search_options": {},
-    "response_format": {"type": "json_object"},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "a"}},
     "reasoning_effort": "low",
     "reasoning": {"enabled": True},
     "thinking": {"type": "enabled"},
@@ -312,6 +312,25 @@ def test_a_model_that_does_not_reason_is_not_asked_to() -> None:
     assert upstream(request, fitting) == ask(model="up-1")
     able = supported_by(("temperature",), ("reasoning",))
     assert upstream(request, fit(request, able, STANDARD, strict=True)) == request.body | {"model": "up-1"}
+
+
+@pytest.mark.row("B178")
+def test_a_dialects_effort_goes_to_a_model_that_would_think_anyway() -> None:
+    """In a spelling that it takes, and only when the client has said nothing of the matter."""
+    names = ("reasoning", BY_DEFAULT)
+    for listed, expected in (
+        (("reasoning_effort",), {"reasoning_effort": "high"}),
+        (("thinking",), {"thinking": {"type": "enabled", "budget_tokens": 10240}}),
+        (("seed",), {"reasoning": {"enabled": True, "effort": "high"}}),
+    ):
+        supported = supported_by(listed, names)
+        assert upstream(read(), fit(read(), supported, EZROUTER)) == ask(model="up-1") | expected
+        assert fit(read(), supported, STANDARD) is WHOLE
+        assert fit(read(), supported_by(listed, names[:1]), EZROUTER) is WHOLE
+        for wish in ({"reasoning": {"exclude": True}}, {"thinking": {"type": "disabled"}}, {"reasoning_effort": "max"}):
+            body = upstream(read(**wish), fit(read(**wish), supported, EZROUTER))
+            assert "high" not in str(body)
+    assert fit(read(), supported_by((), names), EZROUTER) is WHOLE, "what it takes is not known"
 
 
 def test_words_of_lists_that_mean_more_than_one_field() -> None:

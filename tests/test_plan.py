@@ -1,5 +1,7 @@
 """The plan of one request: which offers, in which order, and why. Over frozen offers, without a database."""
 
+import random
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -7,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from billing.pricing import Rate
+from billing.pricing import Prices, Rate
+from gateway.seats import Rotations
 from routing.catalog import TariffVersion
 from routing.faults import Fault
 from routing.health import Health
@@ -124,7 +127,7 @@ def test_the_highest_price() -> None:
 
 def test_prices_are_those_in_force() -> None:
     tomorrow = NOW + timedelta(days=1)
-    dearer = TariffVersion(2, tomorrow, {"input": Rate(None, Decimal(10)), "output": Rate(None, Decimal(20))})
+    dearer = TariffVersion(2, tomorrow, Prices({"input": Rate(None, Decimal(10)), "output": Rate(None, Decimal(20))}))
     model = make_model(make_offer(1, versions=(*rates(input="1", output="2"), dearer)))
     versions = [
         plan([model], wanting(now=now), DEFAULT, Health(), 0).taken[0].tariff_version
@@ -386,6 +389,8 @@ def test_by_latency_a_seat_is_kept_while_it_is_about_as_fast() -> None:
     held = policy(strategy="least_latency")
     assert {order(offers, held, health=health, seat=2, seed=seed)[0] for seed in range(50)} == {2}
     assert 1 in {order(offers, held, health=health, seat=3, seed=seed)[0] for seed in range(50)}
+    unmeasured = (*offers, make_offer(4))
+    assert 4 in {order(unmeasured, held, health=health, seat=2, seed=seed)[0] for seed in range(100)}
 
 
 def test_signed_thoughts_go_to_the_kind_of_provider_that_made_them() -> None:
@@ -427,6 +432,12 @@ def test_each_model_has_its_own_policy_and_bounds() -> None:
 # --- the record -----------------------------------------------------------------------------------------------------
 
 
+def test_a_long_list_is_as_good_as_a_short_one() -> None:
+    listed = (*(f"n{number}" for number in range(20)), "p2", "p1")
+    held = policy(strategy="order", providers=listed, fallback=False)
+    assert order(THREE, held) == order(THREE, held) == [2, 1]
+
+
 def test_its_record() -> None:
     offers = (*THREE[:2], make_offer(3, max_output=10), make_offer(4, versions=()))
     held = together([Policy(strategy="priority", factor="price", max_attempts=1, source="key")])
@@ -442,3 +453,14 @@ def test_its_record() -> None:
         "offers": [[1, "p1", "m", "price", 3.0], [3, "p3", "m", "price", 3.0], [2, "p2", "m", "price", 3.0]],
         "out": [[4, "p4", "m", "unpriced", None]],
     }
+
+
+def test_four_processes_take_even_turns_each_from_where_it_began() -> None:
+    model, held = make_model(make_offer(1), make_offer(2), make_offer(3)), policy(strategy="round_robin")
+    firsts: Counter[int] = Counter()
+    for process in range(4):
+        rotations = Rotations(random.Random(process))
+        for _ in range(750):
+            found = plan([model], wanting(turn=rotations.turn("a")), held, Health(), 0)
+            firsts[found.taken[0].offer.id] += 1
+    assert firsts == {1: 1000, 2: 1000, 3: 1000}

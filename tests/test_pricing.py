@@ -1,5 +1,6 @@
 """Prices: tokens times rates, exactly, each token once, never negative, unknown when a needed rate is."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -9,14 +10,16 @@ from hypothesis import strategies as st
 from billing.pricing import (
     PARTS_OF_INPUT,
     PARTS_OF_OUTPUT,
+    Ceiling,
+    Prices,
     Rate,
     Rates,
     WorstCase,
+    by_size,
+    ceiling,
     dearest,
     lines,
     price,
-    worst_case,
-    worst_case_continued,
 )
 from billing.tokens import LARGEST, Tokens, estimate
 
@@ -41,6 +44,22 @@ def rates(of: st.SearchStrategy[Rate]) -> st.SearchStrategy[dict[str, Rate]]:
     """A tariff version: input and output, and any of the rest."""
     optional = dict.fromkeys((*PARTS, "request", "web_search"), of)
     return st.fixed_dictionaries({"input": of, "output": of}, optional=optional)
+
+
+sizes = st.sampled_from((1, 1000, 4999, LARGEST - 1)) | st.integers(1, 5000) | st.integers(1, LARGEST)
+
+
+@st.composite
+def sized_rates(draw: st.DrawFn, of: st.SearchStrategy[Rate]) -> list[tuple[str, int, Rate]]:
+    """Rows of a tariff version of which some wait for larger prompts."""
+    waiting = st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("input", "output", *PARTS, "request", "web_search"), of)
+    )
+    steps = draw(st.dictionaries(sizes, waiting, max_size=3))
+    rows = [
+        (item, above, rate) for above, items in {0: draw(rates(of)), **steps}.items() for item, rate in items.items()
+    ]
+    return draw(st.permutations(rows))
 
 
 def as_fractions(counted: Tokens, version: Rates) -> Fraction:
@@ -128,7 +147,7 @@ def test_the_worst_case_covers_whatever_is_used_within_it(
     counted: Tokens, version: dict[str, Rate], copies: int, spare: int
 ) -> None:
     cap = -(-counted.completion // copies)  # tokens an answer
-    worst = worst_case(counted.prompt + spare, copies, version).at(cap)
+    worst = Prices(version).worst_case(counted.prompt + spare, copies).at(cap)
     charge = price(Tokens(**{**fields(counted), "web_searches": 0}), version).charge
     assert worst is not None
     assert charge is not None
@@ -140,6 +159,73 @@ def test_the_worst_case_covers_whatever_is_used_within_it(
 def fields(counted: Tokens) -> dict[str, int]:
     """The counts by name."""
     return {name: getattr(counted, name) for name in Tokens.__slots__}
+
+
+THRESHOLD = by_size(
+    [
+        ("input", 0, Rate(Decimal(1), Decimal(2))),
+        ("output", 200_000, Rate(Decimal(7), Decimal(8))),
+        ("cached_input", 0, Rate(Decimal("0.1"), Decimal("0.2"))),
+        ("input", 200_000, Rate(Decimal(3), Decimal(4))),
+        ("output", 0, Rate(Decimal(5), Decimal(6))),
+    ]
+)
+
+
+def test_one_token_past_the_size_prices_every_token_of_the_request_anew() -> None:
+    at = THRESHOLD.price(Tokens(prompt=200_000, completion=1000, cached=50_000))
+    past = THRESHOLD.price(Tokens(prompt=200_001, completion=1000, cached=50_000))
+    # 150,000 at $2, 50,000 cached at $0.2, 1000 out at $6; then 150,001 at $4, the cache as before, 1000 out at $8.
+    assert (at.charge, past.charge) == (Decimal("0.316"), Decimal("0.618004"))
+    assert (at.cost, past.cost) == (Decimal("0.16"), Decimal("0.462003"))
+    assert [(line.item, line.quantity, line.rate.charge) for line in past.lines] == [
+        ("cached_input", 50_000, Decimal("0.2")),
+        ("input", 150_001, Decimal(4)),
+        ("output", 1000, Decimal(8)),
+    ]
+
+
+@given(sized_rates(rate), sizes | st.just(0), st.integers(-1, 1))
+def test_each_item_has_the_rate_of_the_largest_size_that_the_prompt_is_above(
+    rows: list[tuple[str, int, Rate]], size: int, off: int
+) -> None:
+    prompt = max(size + off, 0)
+    held = {item: (above, rate) for item, above, rate in sorted(rows, key=size_of) if above == 0 or prompt > above}
+    assert by_size(rows).at(prompt) == {item: rate for item, (_, rate) in held.items()}
+
+
+def size_of(row: tuple[str, int, Rate]) -> int:
+    """From which size of prompt on a rate holds."""
+    return row[1]
+
+
+@given(tokens(), sized_rates(known_rate), st.integers(1, 128), st.just(0) | st.integers(0, 10**6), st.booleans())
+def test_the_worst_case_covers_every_size_of_prompt_within_it(
+    counted: Tokens, rows: list[tuple[str, int, Rate]], copies: int, spare: int, just_past: bool
+) -> None:
+    prices = by_size(rows)
+    if just_past and prices.steps:
+        counted = replace(counted, prompt=prices.steps[-1].above + 1)
+    cap = -(-counted.completion // copies)
+    worst = prices.worst_case(counted.prompt + spare, copies).at(cap)
+    used = Tokens(**{**fields(counted), "web_searches": 0})
+    charge = prices.price(used).charge
+    assert worst is not None
+    assert charge is not None
+    assert charge <= worst
+    assert Fraction(charge) == as_fractions(used, prices.at(counted.prompt))
+    assert worst == round(worst, 12)
+
+
+def test_a_worst_case_counts_the_sizes_it_may_reach_and_no_other() -> None:
+    assert THRESHOLD.worst_case(200_000, 1).at(1000) == Decimal("0.406")
+    assert THRESHOLD.worst_case(200_001, 1).at(1000) == Decimal("0.808004")
+    unknown = by_size(
+        [(item, 0, Rate(None, Decimal(1))) for item in ("input", "output")] + [("input", 9, Rate(None, None))]
+    )
+    assert unknown.worst_case(9, 1).at(1) == Decimal("0.000010")
+    assert unknown.worst_case(10, 1).at(1) is None
+    assert Prices({}).worst_case(0, 1).at(0) is None
 
 
 @given(st.lists(st.builds(WorstCase, prices, prices), min_size=1, max_size=4), st.integers(0, 10**6))
@@ -160,7 +246,7 @@ def test_the_worst_case_of_a_continued_answer_covers_two_offers(
     first: dict[str, Rate], second: dict[str, Rate], prompt: int, said: list[int], thought: int, cached: int
 ) -> None:
     cap = sum(said)
-    worst = worst_case_continued(prompt, (first, second)).at(cap)
+    worst = ceiling(first).over(ceiling(second)).worst_continued(prompt).at(cap)
     broken = Tokens(prompt, said[0], cached=min(cached, prompt), reasoning=min(thought, said[0]))
     rest = Tokens(prompt + said[0], said[1], cached=min(cached, prompt), reasoning=min(thought, said[1]))
     charges = price(broken, first).charge, price(rest, second).charge
@@ -172,7 +258,7 @@ def test_the_worst_case_of_a_continued_answer_covers_two_offers(
 def test_the_one_may_write_dearly_and_the_other_read_dearly() -> None:
     cheap, dear = Rate(Decimal(1), Decimal(1)), Rate(Decimal(9), Decimal(9))
     writer, reader = {"input": cheap, "output": dear}, {"input": dear, "output": cheap}
-    worst = worst_case_continued(10, (writer, reader))
+    worst = ceiling(writer).over(ceiling(reader)).worst_continued(10)
     assert (worst.fixed, worst.rate) == (Decimal("0.000180"), Decimal("0.000018"))
 
 
@@ -183,14 +269,13 @@ def test_counts_add_up_bucket_by_bucket() -> None:
 
 def test_a_worst_case_without_a_price_is_unknown() -> None:
     known, unknown = Rate(Decimal(1), Decimal(1)), Rate(Decimal(1), None)
-    assert worst_case(1, 1, {}).at(1) is None
-    assert (
-        worst_case_continued(1, [{"input": known, "output": known}, {"input": unknown, "output": known}]).at(1) is None
-    )
-    assert worst_case(1, 1, {"input": known}).at(1) is None
-    assert worst_case(1, 1, {"input": known, "output": unknown}).at(1) is None
-    assert worst_case(1, 1, {"input": known, "output": known, "reasoning": unknown}).at(1) is None
-    assert worst_case(1, 1, {"input": known, "output": known, "request": unknown}).at(1) is None
+    assert Ceiling(None, Decimal(1), Decimal(0)).worst_continued(1).at(1) is None
+    assert ceiling({"input": known, "output": known}).over(ceiling({"input": unknown, "output": known})).input is None
+    assert Prices({}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known, "output": unknown}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known, "output": known, "reasoning": unknown}).worst_case(1, 1).at(1) is None
+    assert Prices({"input": known, "output": known, "request": unknown}).worst_case(1, 1).at(1) is None
     assert dearest([WorstCase(Decimal(1), Decimal(1)), WorstCase(None, None)]).at(1) is None
 
 

@@ -38,9 +38,10 @@ APP_WRITES = {
     "routing_offerrollup": {"insert", "update", "delete"},
     "routing_offerstatistics": {"insert", "update", "delete"},
     "routing_ejection": {"insert", "update", "delete"},
+    "routing_replay": {"update", "delete"},
 }
 # What the console does to these: an operator ends a rest, and with an offer goes its history.
-CONSOLE_TOO = {"routing_ejection": {"update", "delete"}}
+CONSOLE_TOO = {"routing_ejection": {"update", "delete"}, "routing_replay": {"insert", "update", "delete"}}
 OURS = ("accounts", "billing", "routing")
 TABLES = sorted(model._meta.db_table for app in OURS for model in apps.get_app_config(app).get_models())
 URLS = {"app": app_url, "console": console_url}

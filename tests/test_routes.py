@@ -353,6 +353,19 @@ def test_an_operators_fallback_that_is_gone_is_as_if_there_were_none(
     assert three.tried(gateway.chat(alice.secret, three.model.slug)) == [0, 1]
 
 
+def test_when_every_offer_cools_the_client_is_told_when_to_come_back(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    three = Three(simulated, "sim-small?status=429&retry_after=30", "sim-small?status=429&retry_after=12")
+    synchronize(gateway)
+    first = gateway.chat(alice.secret, three.model.slug)
+    assert (first.status_code, three.tried(first)) == (429, [0, 1])
+    second = gateway.chat(alice.secret, three.model.slug)
+    assert (second.status_code, error(second)["type"]) == (429, "rate_limit_error")
+    assert 1 <= int(second.headers["retry-after"]) <= 12
+    assert Usage.objects.filter(organization=alice.organization.id).count() == 1
+
+
 # --- what an offer takes --------------------------------------------------------------------------------------------
 
 
@@ -412,21 +425,26 @@ def test_a_conversation_stays_where_its_prompt_is_cached(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
     three = Three(simulated, ANSWERS, ANSWERS)
-    second = three.model.offers.get(provider=three.providers[1])
-    second.tariff = make_tariff(input="3", output="4", cached_input="0.1")
-    second.save()
+    cheaper, dearer = (make_tariff(input=price, output="4", cached_input="0.1") for price in ("1", "3"))
+    three.model.offers.filter(provider=three.providers[0]).update(tariff=make_tariff(input="2", output="4"))
+    three.model.offers.filter(provider=three.providers[1]).update(tariff=cheaper)
     synchronize(gateway)
     cheapest = {"provider": {"routing": {"primary_factor": "price"}}}
     opening = [{"role": "system", "content": "You are brief. " * 50}, {"role": "user", "content": "first"}]
     more = [*opening, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "second"}]
-    assert three.tried(gateway.chat(alice.secret, three.model.slug, messages=opening, **cheapest)) == [0]
-    moved = gateway.chat(alice.secret, three.model.slug, messages=opening, **wish(*three.slugs(1)))
-    assert three.tried(moved) == [1]
-    # A list says where to go and is not remembered; the next one without stays with the first.
-    assert three.tried(gateway.chat(alice.secret, three.model.slug, messages=more, **cheapest)) == [0]
-    three.model.offers.filter(provider=three.providers[0]).update(active=False)
+    other = [{"role": "user", "content": "another conversation"}]
+
+    def tried(messages: list[dict[str, str]]) -> list[int]:
+        return three.tried(gateway.chat(alice.secret, three.model.slug, messages=messages, **cheapest))
+
+    assert tried(opening) == [1]
+    # What it has in its cache stays cheap, though its price rises above the other's; nobody else has a reason to come.
+    three.model.offers.filter(provider=three.providers[1]).update(tariff=dearer)
     synchronize(gateway)
-    three.model.offers.filter(provider=three.providers[0]).update(active=True, priority=0)
+    assert tried(more) == [1]
+    assert tried(other) == [0]
+    kept = Usage.objects.filter(organization=alice.organization.id).order_by("id").values_list("plan", flat=True)
+    assert [plan["offers"][0][3] for plan in kept if plan] == ["price", "seat", "price"]
 
 
 def test_the_plan_is_kept_with_the_generation(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:

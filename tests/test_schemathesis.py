@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 from gateway.openapi import document
 from tests.cast import make_key, make_tenant
 from tests.product import Gateway, synchronize, until
-from tests.shelf import make_model, make_provider
+from tests.shelf import make_model, make_provider, make_tariff
 from tests.simulated.process import SimulatedProvider
 
 CHECKS = [
@@ -41,7 +41,8 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 @pytest.fixture(scope="module")
 def known(gateway: Gateway, simulated: SimulatedProvider) -> tuple[str, str]:
     """A key with every scope that the document names, and a model it may use."""
-    model = make_model(make_provider(simulated.base_url))
+    tariff = make_tariff(input="1", output="2", above={200_000: {"input": "2"}})  # a price with conditions
+    model = make_model(make_provider(simulated.base_url), tariff=tariff)
     _, secret = make_key(make_tenant("alice").project, scopes=["inference", "files", "management"])
     synchronize(gateway)
     return secret, model.slug

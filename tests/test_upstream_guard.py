@@ -11,9 +11,10 @@ from aiohttp import ClientError, ClientRequest, ClientTimeout
 from yarl import URL
 
 from gateway.connection import GuardedResolver, guarded_pool, guarded_socket, verified_context
-from gateway.egress import BadUrl, BaseUrl, Egress, ForbiddenAddress, parse_base_url
+from gateway.egress import Egress, ForbiddenAddress
 from gateway.errors import Fault, UpstreamFault
 from gateway.upstream import Dial, Upstream
+from routing.base_url import BadUrl, BaseUrl, parse_base_url
 from tests.raw_upstream import (
     Canaries,
     RawUpstream,

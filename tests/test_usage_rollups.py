@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -117,6 +117,15 @@ def test_a_stopped_worker_goes_on_from_its_mark_a_day_a_step(alice: Tenant) -> N
         assert Mark.objects.get(name="usage").until <= now
     assert steps >= 3
     check(alice)
+
+
+def test_without_any_usage_there_is_nothing_to_catch_up_with() -> None:
+    with transaction.atomic():
+        Usage.objects.all().delete()
+        Mark.objects.update_or_create(name="usage", defaults={"until": EPOCH, "ran_at": EPOCH})
+        assert roll_up_usage(most_days=1)
+        assert Mark.objects.get(name="usage").until > datetime.now(UTC) - HOUR
+        transaction.set_rollback(True)
 
 
 def test_two_workers_at_once_end_the_same(alice: Tenant) -> None:

@@ -60,10 +60,10 @@ class Books:
             self.attempts: list[Row] = connection.execute(
                 "select * from billing_attempt where generation = any(%s)", [[u.id for u in self.usage]]
             ).fetchall()
-            self.rates: dict[int, dict[str, Row]] = defaultdict(dict)
-            rates: list[Row] = connection.execute("select * from billing_rate").fetchall()
+            self.rates: dict[int, list[Row]] = defaultdict(list)
+            rates: list[Row] = connection.execute("select * from billing_rate order by above").fetchall()
             for rate in rates:
-                self.rates[rate.version_id][rate.item] = rate
+                self.rates[rate.version_id].append(rate)
 
     def problems(self) -> list[str]:
         """What is wrong, one line a finding; empty when the books are right."""
@@ -104,7 +104,9 @@ class Books:
 
     def _price(self, u: Row, column: str) -> Fraction | None:
         """Tokens times rates, every token once; None as soon as a rate is needed that nobody knows."""
-        rates = self.rates[u.tariff_version] if u.tariff_version is not None else {}
+        version = self.rates[u.tariff_version] if u.tariff_version is not None else []
+        # By size, so that of several rates of an item the last one that the prompt is large enough for stays.
+        rates = {rate.item: rate for rate in version if rate.above == 0 or u.prompt_tokens > rate.above}
         total = Fraction(0)
         for whole, count, parts in (
             ("input", u.prompt_tokens, INPUT_PARTS),

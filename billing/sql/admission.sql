@@ -25,20 +25,21 @@ declare
     v_now timestamptz;
     v_waited numeric;
     -- one entry a request, in arrival order
-    r_id uuid[]; r_key uuid[]; r_fixed numeric[]; r_rate numeric[]; r_cap bigint[]; r_min bigint[];
-    r_tokens bigint[]; r_copies integer[]; r_patience integer[]; r_alive boolean[]; r_done boolean[];
+    r_id uuid[]; r_attempt uuid[]; r_key uuid[]; r_model text[]; r_fixed numeric[]; r_rate numeric[]; r_cap bigint[];
+    r_min bigint[]; r_tokens bigint[]; r_copies integer[]; r_patience integer[]; r_facts jsonb[]; r_alive boolean[];
+    r_done boolean[];
     -- one entry a (key, budget or limit), a key's together; `f_` to `t_` are the running key's
     c_key uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_subject uuid[]; c_counter bigint[];
     c_place integer[];
     f_ integer; t_ integer;
     -- one entry a counter
-    n_id bigint[]; n_used numeric[]; n_held numeric[]; n_dirty boolean[];
-    -- what is admitted
-    a_id uuid[] := '{}'; a_cap bigint[] := '{}'; a_money numeric[] := '{}'; a_tokens bigint[] := '{}';
-    a_counters jsonb[] := '{}'; a_hard boolean[] := '{}';
+    n_id bigint[]; n_used numeric[]; n_held numeric[];
+    -- what is admitted: one entry a request again, a cap of null for those that are not
+    a_cap bigint[]; a_money numeric[]; a_tokens bigint[]; a_counters jsonb[]; a_hard boolean[];
     i integer; j integer; p integer;
     v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric;
     v_tokens bigint; v_hard boolean; v_counters jsonb; v_last uuid; v_priced boolean;
+    v_missing boolean; v_some boolean := false;
 begin
     -- One sending of a batch at a time. The first may still be at work when the process, its connection lost, sends the
     -- second, which must find what the first recorded even if a minute has ended between and their windows differ.
@@ -52,38 +53,43 @@ begin
         raise exception 'stale lease' using errcode = 'ML001';
     end if;
 
-    select array_agg(r.id order by r.o), array_agg(r.key order by r.o), array_agg(r.fixed order by r.o),
-           array_agg(r.rate order by r.o), array_agg(r.cap order by r.o),
-           array_agg(greatest(r.min_cap, 1) order by r.o), array_agg(r.tokens order by r.o),
-           array_agg(r.copies order by r.o), array_agg(r.patience order by r.o)
-      into r_id, r_key, r_fixed, r_rate, r_cap, r_min, r_tokens, r_copies, r_patience
-      from rows from (jsonb_to_recordset(p_items) as (
-               id uuid, key uuid, fixed numeric, rate numeric, cap bigint, min_cap bigint, tokens bigint,
-               copies integer, patience integer)) with ordinality
-           as r(id, key, fixed, rate, cap, min_cap, tokens, copies, patience, o);
+    select array_agg(q.id), array_agg(q.attempt), array_agg(q.key), array_agg(q.model), array_agg(q.fixed),
+           array_agg(q.rate), array_agg(q.cap), array_agg(greatest(q.min_cap, 1)), array_agg(q.tokens),
+           array_agg(q.copies), array_agg(q.patience), array_agg(q.facts)
+      into r_id, r_attempt, r_key, r_model, r_fixed, r_rate, r_cap, r_min, r_tokens, r_copies, r_patience, r_facts
+      from (select r.*
+              from rows from (jsonb_to_recordset(p_items) as (
+                       id uuid, attempt uuid, key uuid, model text, fixed numeric, rate numeric, cap bigint,
+                       min_cap bigint, tokens bigint, copies integer, patience integer, facts jsonb))
+                   with ordinality as r(id, attempt, key, model, fixed, rate, cap, min_cap, tokens, copies, patience,
+                                        facts, o)
+             order by r.o) q;
 
-    -- Windows that begin with this batch. Two batches that make the same one insert in the same order, so neither waits
-    -- for the other in a circle.
-    insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    select w.organization, w.subject, w.measure, w.period, w.start, 0::numeric, 0::numeric
-      from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now) as start
-              from billing_key_subject s join billing_rule u on u.subject = s.subject
-             where s.key = any(r_key)) w
-     where not exists (
-           select 1 from billing_counter n where n.subject = w.subject and n.measure = w.measure
-              and n.period = w.period and n.period_start = w.start)
-     order by w.subject, w.measure, w.period, w.start
-        on conflict do nothing;
+    loop
+        select array_agg(distinct n.id), bool_or(n.id is null)
+          into n_id, v_missing
+          from billing_key_subject s
+          join billing_rule u on u.subject = s.subject
+          left join billing_counter n on n.subject = u.subject and n.measure = u.measure and n.period = u.period
+                                     and n.period_start = billing_window(u.period, v_now)
+         where s.key = any(r_key);
+        exit when v_missing is not true;
+        -- Windows that begin with this batch. Two batches that make the same one insert in the same order, so neither
+        -- waits for the other in a circle.
+        insert into billing_counter (organization, subject, measure, period, period_start, used, held)
+        select w.organization, w.subject, w.measure, w.period, w.start, 0::numeric, 0::numeric
+          from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now) as start
+                  from billing_key_subject s join billing_rule u on u.subject = s.subject
+                 where s.key = any(r_key)) w
+         where not exists (
+               select 1 from billing_counter n where n.subject = w.subject and n.measure = w.measure
+                  and n.period = w.period and n.period_start = w.start)
+         order by w.subject, w.measure, w.period, w.start
+            on conflict do nothing;
+    end loop;
 
     with locked as materialized (
-        select n.id
-          from billing_counter n
-         where (n.subject, n.measure, n.period, n.period_start) in (
-               select u.subject, u.measure, u.period, billing_window(u.period, v_now)
-                 from billing_key_subject s join billing_rule u on u.subject = s.subject
-                where s.key = any(r_key))
-         order by n.id
-           for no key update of n
+        select n.id from billing_counter n where n.id = any(n_id) order by n.id for no key update
     )
     select array_agg(l.id order by l.id) into n_id from locked l;
 
@@ -94,7 +100,6 @@ begin
           into n_used, n_held
           from (select l.place, n.used, n.held
                   from unnest(n_id) with ordinality as l(id, place) join billing_counter n on n.id = l.id) q;
-        n_dirty := array_fill(false, array[cardinality(n_id)]);
 
         select array_agg(q.key), array_agg(q.subject), array_agg(q.measure), array_agg(q.room), array_agg(q.hard),
                array_agg(q.counter), array_agg(q.place)
@@ -112,8 +117,13 @@ begin
       into r_done, r_alive
       from unnest(r_id, r_key) with ordinality as q(id, key, o)
       left join billing_hold h on h.id = q.id
-      left join accounts_alive_key k on k.id = q.key;
+      left join (select a.id from accounts_alive_key a where a.id = any(r_key)) k on k.id = q.key;
 
+    a_cap := array_fill(null::bigint, array[cardinality(r_id)]);
+    a_tokens := a_cap;
+    a_money := array_fill(null::numeric, array[cardinality(r_id)]);
+    a_counters := array_fill(null::jsonb, array[cardinality(r_id)]);
+    a_hard := array_fill(null::boolean, array[cardinality(r_id)]);
     v_waited := extract(epoch from clock_timestamp() - v_start) * 1000;
     for i in 1 .. cardinality(r_id) loop
         continue when r_done[i];
@@ -130,6 +140,7 @@ begin
             while f_ > 0 and t_ < cardinality(c_key) and c_key[t_ + 1] = v_last loop
                 t_ := t_ + 1;
             end loop;
+            v_counters := case when f_ > 0 then to_jsonb(c_counter[f_:t_]) else '[]' end;
         end if;
 
         -- What nobody waits for must not bind money that another is refused.
@@ -138,9 +149,10 @@ begin
         v_priced := r_fixed[i] is not null and r_rate[i] is not null;
         v_cap := r_cap[i];
         if f_ > 0 then
-            -- Money first: it may lower the cap, and the token limits count what is left of it.
+            -- Money first, as the rules are sorted: it may lower the cap, and the token limits count what is left of it.
             for j in f_ .. t_ loop
-                if c_measure[j] = 'money' and c_hard[j] then
+                exit when c_measure[j] <> 'money';
+                if c_hard[j] then
                     v_hard := true;
                     p := c_place[j];
                     v_left := c_room[j] - n_used[p] - n_held[p];
@@ -189,11 +201,9 @@ begin
 
         v_money := case when v_priced then r_fixed[i] + r_rate[i] * v_cap end;
         v_tokens := r_tokens[i] + v_cap * r_copies[i];
-        v_counters := '[]'::jsonb;
         if f_ > 0 then
             for j in f_ .. t_ loop
                 p := c_place[j];
-                n_dirty[p] := true;
                 if c_measure[j] = 'money' then
                     n_held[p] := n_held[p] + coalesce(v_money, 0);
                 elsif c_measure[j] = 'requests' then
@@ -204,41 +214,45 @@ begin
                     n_held[p] := n_held[p] + v_tokens;
                 end if;
             end loop;
-            v_counters := to_jsonb(c_counter[f_:t_]);
         end if;
-        a_id := a_id || r_id[i]; a_cap := a_cap || v_cap; a_money := array_append(a_money, v_money);
-        a_tokens := a_tokens || v_tokens; a_counters := array_append(a_counters, v_counters);
-        a_hard := a_hard || v_hard;
+        a_cap[i] := v_cap; a_money[i] := v_money; a_tokens[i] := v_tokens; a_counters[i] := v_counters;
+        a_hard[i] := v_hard;
+        v_some := true;
         output_cap := v_cap; money := v_money; counters := v_counters; retry_after := null;
         return next;
     end loop;
 
-    if cardinality(a_id) > 0 then
+    if v_some then
         update billing_counter n set used = d.used, held = d.held
-          from unnest(n_id, n_used, n_held, n_dirty) as d(id, used, held, dirty)
-         where n.id = d.id and d.dirty;
+          from unnest(n_id, n_used, n_held) as d(id, used, held)
+         where n.id = d.id and (n.used <> d.used or n.held <> d.held);
 
         insert into billing_hold (id, lease, organization, project, key, model, money, tokens, output_cap, hard,
                                   counters, facts, created_at)
-        select a.id, p_lease, (r.facts->>'organization')::uuid, (r.facts->>'project')::uuid, r.key, r.model, a.money,
-               a.tokens, a.cap, a.hard, a.counters, r.facts, v_now
-          from unnest(a_id, a_cap, a_money, a_tokens, a_counters, a_hard) as a(id, cap, money, tokens, counters, hard)
-          join jsonb_to_recordset(p_items) as r(id uuid, key uuid, model text, facts jsonb) on r.id = a.id
+        select a.id, p_lease, (a.facts->>'organization')::uuid, (a.facts->>'project')::uuid, a.key, a.model, a.money,
+               a.tokens, a.cap, a.hard, a.counters, a.facts, v_now
+          from unnest(r_id, r_key, r_model, r_facts, a_cap, a_money, a_tokens, a_counters, a_hard)
+               as a(id, key, model, facts, cap, money, tokens, counters, hard)
+         where a.cap is not null
             on conflict do nothing;
 
         insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault,
                                      model)
-        select r.attempt, a.id, 1, r.facts->>'provider', r.facts->>'upstream_model', v_now, 'dialling', '', r.model
-          from unnest(a_id) as a(id)
-          join jsonb_to_recordset(p_items) as r(id uuid, attempt uuid, model text, facts jsonb) on r.id = a.id
+        select a.attempt, a.id, 1, a.facts->>'provider', a.facts->>'upstream_model', v_now, 'dialling', '', a.model
+          from unnest(r_attempt, r_id, r_model, r_facts, a_cap) as a(attempt, id, model, facts, cap)
+         where a.cap is not null
             on conflict do nothing;
     end if;
 
-    return query
-    select h.id, 'admitted', h.output_cap, h.money, h.counters, h.hard, null::integer, null::uuid,
-           null::numeric, h.created_at
-      from billing_hold h
-      join unnest(r_id, r_done) as d(id, done) on d.id = h.id and d.done;
+    if true = any(r_done) then
+        return query
+        select h.id, 'admitted', h.output_cap, h.money, h.counters, h.hard, null::integer, null::uuid,
+               null::numeric, h.created_at
+          from unnest(r_id, r_done) with ordinality as d(id, done, o)
+          join billing_hold h on h.id = d.id
+         where d.done
+         order by d.o;
+    end if;
 end
 $$;
 

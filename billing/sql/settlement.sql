@@ -18,6 +18,8 @@ create or replace function billing_close(p_ids uuid[])
 returns void
 language plpgsql as $$
 begin
+    -- Sorted, so that the ends bound what is looked at to the months it is in.
+    select array_agg(i order by i) into p_ids from unnest(p_ids) i;
     insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
                                      created_at)
     select t.transaction, case when u.charge > 0 or u.provider_cost > 0 or u.overrun > 0 then 'settle' else 'void' end,
@@ -30,7 +32,7 @@ begin
          union all
          select 'cost', 'provider:' || c.provider, c.cost, false from billing_costs(u) c
      ) as l(debit, credit, amount, always)
-     where u.id = any(p_ids) and (l.always or l.amount > 0);
+     where u.id = any(p_ids) and u.id between p_ids[1] and p_ids[cardinality(p_ids)] and (l.always or l.amount > 0);
 end
 $$;
 
@@ -61,24 +63,29 @@ language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_ids uuid[];
+    v_distinct integer;
     v_fresh uuid[];
     v_late uuid[] := '{}';
+    -- one entry a hold
+    h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
+    -- one entry a counter: what is added to it and given back on it, by measure
+    d_id bigint[]; d_charge numeric[]; d_tokens numeric[]; d_held_money numeric[]; d_held_tokens numeric[];
+    d_open numeric[];
 begin
-    select array_agg((e->>'id')::uuid) into v_ids from jsonb_array_elements(p_items) e;
-    if cardinality(v_ids) > (select count(distinct i) from unnest(v_ids) i) then
+    select array_agg((e->>'id')::uuid), count(distinct e->>'id') into v_ids, v_distinct
+      from jsonb_array_elements(p_items) e;
+    if cardinality(v_ids) > v_distinct then
         -- A settlement that still waited for its commit came from the spool as well. The first one counts.
         select jsonb_agg(q.e), array_agg(q.id) into p_items, v_ids
           from (select distinct on (e->>'id') (e->>'id')::uuid as id, e
                   from jsonb_array_elements(p_items) with ordinality as a(e, o) order by e->>'id', o) q;
     end if;
 
-    -- Locks: holds by id, then counters by id.
-    perform 1 from billing_hold h where h.id = any(v_ids) order by h.id for update;
-    perform 1 from billing_counter c
-      where c.id in (select jsonb_array_elements_text(e->'counters')::bigint from jsonb_array_elements(p_items) e
-                     union
-                     select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(v_ids))
-      order by c.id for no key update;
+    with locked as materialized (
+        select h.counters, h.money, h.tokens from billing_hold h where h.id = any(v_ids) order by h.id for update
+    )
+    select array_agg(l.counters), array_agg(coalesce(l.money, 0)), array_agg(l.tokens)
+      into h_counters, h_money, h_tokens from locked l;
 
     with inserted as (
         insert into billing_usage
@@ -118,30 +125,6 @@ begin
           from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
     end if;
 
-    -- What is owed is added once; what is held is given back for every hold that is there, whoever ended it before.
-    update billing_counter c
-       set used = c.used + case c.measure when 'money' then d.charge when 'tokens' then d.tokens else 0 end,
-           held = c.held - case c.measure when 'money' then d.held_money when 'tokens' then d.held_tokens
-                                          when 'open' then d.open else 0 end
-      from (
-          select n.counter, sum(q.charge) as charge, sum(q.tokens) as tokens, sum(q.held_money) as held_money,
-                 sum(q.held_tokens) as held_tokens, sum(q.open) as open
-            from (
-                select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
-                       (e->>'prompt_tokens')::numeric + (e->>'completion_tokens')::numeric as tokens,
-                       0 as held_money, 0 as held_tokens, 0 as open
-                  from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
-                union all
-                select h.counters, 0, 0, coalesce(h.money, 0), h.tokens, 1
-                  from billing_hold h where h.id = any(v_ids)
-            ) q
-           cross join lateral (select jsonb_array_elements_text(q.counters)::bigint as counter) n
-           group by n.counter
-      ) d
-     where c.id = d.counter;
-
-    delete from billing_hold h where h.id = any(v_ids);
-
     perform billing_close(v_fresh || v_late);
     perform billing_note_late(v_fresh || v_late);
 
@@ -159,6 +142,39 @@ begin
            fault = excluded.fault, upstream_status = excluded.upstream_status, model = excluded.model,
            credential = excluded.credential, prompt_tokens = excluded.prompt_tokens,
            completion_tokens = excluded.completion_tokens;
+
+    delete from billing_hold h where h.id = any(v_ids);
+
+    -- What is owed is added once; what is held is given back for every hold that is there, whoever ended it before.
+    select array_agg(d.counter), array_agg(d.charge), array_agg(d.tokens), array_agg(d.held_money),
+           array_agg(d.held_tokens), array_agg(d.open)
+      into d_id, d_charge, d_tokens, d_held_money, d_held_tokens, d_open
+      from (
+          select n.counter, sum(q.charge) as charge, sum(q.tokens) as tokens, sum(q.held_money) as held_money,
+                 sum(q.held_tokens) as held_tokens, sum(q.open) as open
+            from (
+                select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
+                       (e->>'prompt_tokens')::numeric + (e->>'completion_tokens')::numeric as tokens,
+                       0 as held_money, 0 as held_tokens, 0 as open
+                  from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
+                union all
+                select h.counters, 0, 0, h.money, h.tokens, 1
+                  from unnest(h_counters, h_money, h_tokens) as h(counters, money, tokens)
+            ) q
+           cross join lateral (select jsonb_array_elements_text(q.counters)::bigint as counter) n
+           group by n.counter
+      ) d;
+
+    -- The counters last: every hold waits for them, and they are locked until the commit is on the disk. Whoever takes
+    -- them first and writes these usage rows then (billing_end_holds) has had to wait for the holds, so there is no circle.
+    perform 1 from billing_counter c where c.id = any(d_id) order by c.id for no key update;
+    update billing_counter c
+       set used = c.used + case c.measure when 'money' then d.charge when 'tokens' then d.tokens else 0 end,
+           held = c.held - case c.measure when 'money' then d.held_money when 'tokens' then d.held_tokens
+                                          when 'open' then d.open else 0 end
+      from unnest(d_id, d_charge, d_tokens, d_held_money, d_held_tokens, d_open)
+           as d(id, charge, tokens, held_money, held_tokens, open)
+     where c.id = d.id;
 
     return query
     select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end

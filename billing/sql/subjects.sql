@@ -15,8 +15,11 @@ language sql stable as $$
                          else timestamptz '2000-01-01 00:00:00+00' end;
 $$;
 
--- Every budget and limit that binds a subject, as the counter it is kept on.
+-- Every budget and limit that binds a subject, as the counter it is kept on. Both halves have the same types to the
+-- letter: otherwise PostgreSQL cannot look a subject up in them, and reads every tenant's rules for each batch.
 create or replace view billing_rule as
-select b.subject, 'money' as measure, b.period, b.amount as room, b.hard from billing_budget b
+select b.subject, 'money'::varchar as measure, b.period, b.amount as room, b.hard
+  from billing_budget b
 union all
-select l.subject, l.measure, case l.measure when 'open' then 'now' else 'minute' end, l.value, true from billing_limit l;
+select l.subject, l.measure, (case l.measure when 'open' then 'now' else 'minute' end)::varchar, l.value::numeric, true
+  from billing_limit l;

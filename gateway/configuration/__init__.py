@@ -11,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 
 from gateway.configuration.catalog import apply_catalog
 from gateway.configuration.file import ConfigurationError, load
+from gateway.configuration.policies import apply_policies, apply_weights
 from gateway.configuration.rows import Difference
 from gateway.configuration.schema import read
 from gateway.configuration.tenancy import apply_tenancy
@@ -31,8 +32,10 @@ def apply(path: Path, environment: Mapping[str, str], *, dry_run: bool = False) 
             with connection.cursor() as cursor:
                 cursor.execute("select now()")
                 (now,) = cursor.fetchone()
-            apply_catalog(sections, difference, now)
-            apply_tenancy(sections["organizations"], difference, now)
+            models = apply_catalog(sections, difference, now)
+            bounds = apply_tenancy(sections["organizations"], difference, now)
+            apply_policies(sections["policy"], models, bounds, difference)
+            apply_weights(sections["choice_weights"], difference)
             if dry_run:
                 transaction.set_rollback(True)
     except IntegrityError as error:

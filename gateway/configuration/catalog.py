@@ -8,38 +8,35 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from accounts.sealing import CannotOpen
-from billing.models import Rate, Tariff, TariffVersion
-from gateway.configuration.rows import Difference, Wanted, shown, write
-from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry, Rates
-from gateway.egress import Egress, ForbiddenAddress, parse_allow, parse_base_url
+from billing.models import Rate, Tariff, TariffVersion, rate_name
+from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
+from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
+from gateway.egress import Egress, ForbiddenAddress, parse_allow
+from routing.base_url import parse_base_url
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 
 # A version this close to its date may already be on its way into the gateways' memory.
 AT_HAND = timedelta(minutes=1)
 
+Pair = tuple[Decimal | None, Decimal | None]  # cost and charge, None: unknown
+Rates = dict[tuple[str, int], Pair]  # by item, and the size of prompt above which they hold
 
-def apply_catalog(sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime) -> None:
-    """Brings the catalog to what the file says. `now` is the database's."""
+
+def apply_catalog(
+    sections: Mapping[str, Sequence[Entry]], difference: Difference, now: datetime
+) -> list[Wanted[Model]]:
+    """Brings the catalog to what the file says, and gives its models. `now` is the database's."""
     _apply_tariffs(sections["tariffs"], difference, now)
     _apply_providers(sections["providers"], difference)
-    _apply_models(sections["models"], difference)
+    return _apply_models(sections["models"], difference)
 
 
 def _apply_tariffs(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
-    found = {tariff.slug: tariff for tariff in Tariff.objects.filter(slug__in=[entry.name for entry in entries])}
-    tariffs = [
-        Wanted(
-            entry,
-            f"tariff {entry.name}",
-            row=found.get(entry.name) or Tariff(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(TARIFF),
-        )
-        for entry in entries
-    ]
+    tariffs = by_slug(Tariff, TARIFF, entries)
     write(tariffs, difference)
     held: dict[int, dict[datetime, TariffVersion]] = {}
-    for version in TariffVersion.objects.filter(tariff__in=found.values()).prefetch_related("rates"):
+    rows = [tariff.row for tariff in tariffs]
+    for version in TariffVersion.objects.filter(tariff__in=rows).prefetch_related("rates"):
         held.setdefault(version.tariff_id, {})[version.effective_from] = version
     fresh: list[tuple[Wanted[TariffVersion], Rates]] = []
     for tariff in tariffs:
@@ -57,7 +54,7 @@ def _apply_versions(
     fresh: list[tuple[Wanted[TariffVersion], Rates]] = []
     for entry in tariff.entry.inner["versions"]:
         start: datetime = entry.values["effective_from"]
-        rates: Rates = entry.values.get("rates", {})
+        rates = _rates(entry)
         if not rates:
             raise entry.wrong("rates", "a version without rates prices nothing")
         label = f"tariff version {tariff.entry.name} from {shown(start)}"
@@ -87,24 +84,29 @@ def _apply_versions(
     return fresh
 
 
+def _rates(entry: Entry) -> Rates:
+    sizes = {0: entry.values.get("rates", {}), **entry.values.get("rates_above", {})}
+    return {(item, above): pair for above, rates in sizes.items() for item, pair in rates.items()}
+
+
 def _version_differences(version: TariffVersion, entry: Entry, rates: Rates) -> list[str]:
-    before: Rates = {rate.item: (rate.cost, rate.charge) for rate in version.rates.all()}
+    before: Rates = {(rate.item, rate.above): (rate.cost, rate.charge) for rate in version.rates.all()}
     texts = []
     note = entry.values.get("note", version.note)
     if note != version.note:
         texts.append(f"note {shown(version.note)} -> {shown(note)}")
-    for item in {**before, **rates}:
-        if before.get(item) != rates.get(item):
-            texts.append(f"{item} {_pair_shown(before.get(item))} -> {_pair_shown(rates.get(item))}")
+    for which in {**before, **rates}:
+        if before.get(which) != rates.get(which):
+            texts.append(f"{rate_name(*which)} {_pair_shown(before.get(which))} -> {_pair_shown(rates.get(which))}")
     return texts
 
 
 def rates_shown(rates: Rates) -> str:
     """Rates in one line, in dollars per million tokens: what is charged, and the cost where it is another."""
-    return ", ".join(f"{item} {_pair_shown(pair)}" for item, pair in rates.items())
+    return ", ".join(f"{rate_name(*which)} {_pair_shown(pair)}" for which, pair in rates.items())
 
 
-def _pair_shown(pair: tuple[Decimal | None, Decimal | None] | None) -> str:
+def _pair_shown(pair: Pair | None) -> str:
     if pair is None:
         return "none"
     cost, charge = ("unknown" if price is None else shown(price) for price in pair)
@@ -112,25 +114,19 @@ def _pair_shown(pair: tuple[Decimal | None, Decimal | None] | None) -> str:
 
 
 def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
-    return [Rate(version=version, item=item, cost=cost, charge=charge) for item, (cost, charge) in rates.items()]
+    return [
+        Rate(version=version, item=item, above=above, cost=cost, charge=charge)
+        for (item, above), (cost, charge) in rates.items()
+    ]
 
 
 def _apply_providers(entries: Sequence[Entry], difference: Difference) -> None:
-    found = {row.slug: row for row in Provider.objects.filter(slug__in=[entry.name for entry in entries])}
-    addresses = {row.slug: row.base_url for row in found.values()}
-    sealed = Credential.objects.filter(provider__in=found.values()).exclude(sealed="").select_related("provider")
-    sealed_before = list(sealed)
-    providers = [
-        Wanted(
-            entry,
-            f"provider {entry.name}",
-            row=found.get(entry.name) or Provider(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(PROVIDER),
-            detail=entry.values.get("base_url", ""),
-        )
-        for entry in entries
-    ]
+    providers = by_slug(Provider, PROVIDER, entries)
+    known = [provider.row for provider in providers if not provider.fresh]
+    addresses = {row.slug: row.base_url for row in known}
+    sealed_before = list(Credential.objects.filter(provider__in=known).exclude(sealed="").select_related("provider"))
+    for provider in providers:
+        provider.detail = provider.entry.values.get("base_url", "")
     write(providers, difference)
     moved = [provider for provider in providers if addresses.get(provider.entry.name) != provider.row.base_url]
     _note_addresses(moved, sealed_before, difference)
@@ -204,29 +200,20 @@ def _opened(credential: Credential) -> str | None:
         return None
 
 
-def _apply_models(entries: Sequence[Entry], difference: Difference) -> None:
-    found = {row.slug: row for row in Model.objects.filter(slug__in=[entry.name for entry in entries])}
-    models = [
-        Wanted(
-            entry,
-            f"model {entry.name}",
-            row=found.get(entry.name) or Model(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(MODEL),
-        )
-        for entry in entries
-    ]
+def _apply_models(entries: Sequence[Entry], difference: Difference) -> list[Wanted[Model]]:
+    models = by_slug(Model, MODEL, entries)
     write(models, difference)
     providers = {row.slug: row for row in Provider.objects.all()}
     tariffs = {row.slug: row for row in Tariff.objects.all()}
     held = {
         (row.model_id, row.provider_id, row.upstream_model): row
-        for row in Offer.objects.filter(model__in=found.values()).select_related("tariff")
+        for row in Offer.objects.filter(model__in=[model.row for model in models]).select_related("tariff")
     }
     write(
         [_offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]],
         difference,
     )
+    return models
 
 
 def _offer(

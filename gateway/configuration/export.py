@@ -14,7 +14,7 @@ import yaml
 from django.db import models
 
 from accounts.models import ApiKey, Organization, Project
-from billing.models import Budget, Limit, Rate, Tariff
+from billing.models import Budget, Limit, Rate, Tariff, TariffVersion
 from gateway.configuration.rows import plain_decimal, shown
 from gateway.configuration.schema import (
     BUDGET,
@@ -23,13 +23,14 @@ from gateway.configuration.schema import (
     MODEL,
     OFFER,
     ORGANIZATION,
+    POLICY,
     PROJECT,
     PROVIDER,
     TARIFF,
     VERSION,
     Noun,
 )
-from routing.models import Credential, Model, Offer, Provider
+from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 
 Tree = dict[str, Any]
 
@@ -66,6 +67,8 @@ def export(organization: str | None = None) -> str:
             "providers": _providers(remarks),
             "tariffs": _tariffs(),
             "models": _models(),
+            **_policies(level="global").get(None, {}),
+            "choice_weights": _weights(),
         }
     body = yaml.dump(
         {section: entries for section, entries in tree.items() if entries} or {"organizations": {}},
@@ -101,6 +104,11 @@ def _organizations(rows: Iterable[Organization], remarks: Remarks) -> Tree:
     for key in alive.select_related("owner").order_by("name"):
         keys.setdefault(key.project_id, []).append(key)
     bounds = _bounds(organizations)
+    for subject, policy in {
+        **_policies(project__organization__in=organizations),
+        **_policies(key__project__organization__in=organizations),
+    }.items():
+        bounds.setdefault(subject, {}).update(policy)
     return {
         organization.slug: {
             **_columns(organization, ORGANIZATION),
@@ -142,6 +150,26 @@ def _bounds(organizations: list[Organization]) -> dict[Any, Tree]:
     return found
 
 
+def _policies(**which: Any) -> dict[Any, Tree]:
+    """Policies, by the id of whose requests they are for."""
+    return {
+        policy.key_id or policy.project_id or policy.model_id: {
+            "policy": {
+                **_columns(policy, POLICY),
+                "fallback": {"true": True, "false": False}.get(policy.fallback, policy.fallback),
+            }
+        }
+        for policy in Policy.objects.filter(**which)
+    }
+
+
+def _weights() -> Tree:
+    found: Tree = {}
+    for row in ChoiceWeight.objects.order_by("word", "term"):
+        found.setdefault(row.word, {})[row.term] = _plain(row.weight)
+    return found
+
+
 def _providers(remarks: Remarks) -> Tree:
     credentials: dict[int, list[Credential]] = {}
     for credential in Credential.objects.order_by("name"):
@@ -172,15 +200,24 @@ def _tariffs() -> Tree:
             "versions": [
                 {
                     **_columns(version, VERSION),
-                    "rates": {rate.item: _rate(rate) for rate in version.rates.all()},
+                    **_rates(version),
                 }
                 for version in sorted(tariff.versions.all(), key=lambda version: version.effective_from)
             ],
         }
         for tariff in Tariff.objects.order_by("slug").prefetch_related(
-            models.Prefetch("versions__rates", Rate.objects.order_by("item"))
+            models.Prefetch("versions__rates", Rate.objects.order_by("above", "item"))
         )
     }
+
+
+def _rates(version: TariffVersion) -> Tree:
+    """The version's rates; those that wait for larger prompts stand apart, when there are any."""
+    sizes: dict[int, Tree] = {0: {}}
+    for rate in version.rates.all():
+        sizes.setdefault(rate.above, {})[rate.item] = _rate(rate)
+    base = sizes.pop(0)
+    return {"rates": base, "rates_above": sizes} if sizes else {"rates": base}
 
 
 def _rate(rate: Rate) -> Any:
@@ -195,9 +232,11 @@ def _models() -> Tree:
         "priority", "provider__slug", "upstream_model"
     ):
         offers.setdefault(offer.model_id, []).append(offer)
+    policies = _policies(level="model")
     return {
         model.slug: {
             **_columns(model, MODEL),
+            **policies.get(model.pk, {}),
             "offers": [
                 {
                     "provider": offer.provider.slug,

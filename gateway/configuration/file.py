@@ -230,7 +230,7 @@ def day(at: At) -> date:
 
 def choice(allowed: Collection[str]) -> Callable[[At], str]:
     """A reader of one word out of `allowed`."""
-    expected = f"one of {', '.join(allowed)}"
+    expected = f"one of {', '.join(word or repr(word) for word in allowed)}"
 
     def read(at: At) -> str:
         given = at.scalar(expected)

@@ -10,7 +10,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 
 from billing.models import Rate, Tariff, TariffVersion
-from gateway.configuration.schema import Entry
+from gateway.configuration.schema import Entry, Noun
 from routing.models import Model, Offer
 
 M = TypeVar("M", bound=models.Model)
@@ -86,6 +86,22 @@ class Wanted(Generic[M]):
             message = f"is needed for a new {self.label.split()[0]}" if missing else first.messages[0]
             known = name in self.entry.places or missing
             raise (self.entry.wrong(name, message) if known else self.entry.at.wrong(message)) from None
+
+
+def by_slug(table: type[M], noun: Noun, entries: Sequence[Entry]) -> list[Wanted[M]]:
+    """What the file wants of a table's rows that are told apart by their slug alone, the entries' names."""
+    rows = table._default_manager.filter(slug__in=[entry.name for entry in entries])
+    found = {row.slug: row for row in rows}  # type: ignore[attr-defined]  # M has one here
+    return [
+        Wanted(
+            entry,
+            f"{table._meta.verbose_name} {entry.name}",
+            row=found.get(entry.name) or table(slug=entry.name),
+            fresh=entry.name not in found,
+            columns=entry.column_values(noun),
+        )
+        for entry in entries
+    ]
 
 
 def write(wanted: Sequence[Wanted[M]], difference: Difference) -> None:

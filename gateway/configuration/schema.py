@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+import yaml
 from django.conf import settings
 
 from accounts.models import Scope
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
+    TAG,
+    WHOLE,
     At,
     ConfigurationError,
     Reader,
@@ -28,13 +31,14 @@ from gateway.configuration.file import (
     text,
     whole,
 )
-from gateway.egress import BadUrl, parse_base_url
-from routing.models import AuthStyle, CapField, Forced, Modality, Protocol
+from routing.base_url import BadUrl, parse_base_url
+from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy, Term, Word
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
 
 Rates = dict[str, tuple[Decimal | None, Decimal | None]]  # by item: cost and charge, None: unknown
+LARGEST_SIZE = 2**31 - 1  # of a prompt, in tokens: what the column holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Noun:
     identity: Sequence[str] = ()
     names: Sequence[str] = ()  # the names an entry may have; empty: any
     removable: bool = False  # null in place of an entry removes it
+    single: bool = False  # there is one, where others are a mapping or a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,16 @@ def rates(at: At) -> Rates:
     return {item: _rate(value) for item, value in at.fields(Item.values).items()}
 
 
+def rates_above(at: At) -> dict[int, Rates]:
+    """Rates of larger prompts, by the number of tokens that they have more than."""
+    found = {}
+    for size, value in at.entries().items():
+        if not WHOLE.fullmatch(size) or not 0 < int(size) <= LARGEST_SIZE:
+            raise value.wrong(f"expected a number of tokens from 1 to {LARGEST_SIZE}, such as 200000")
+        found[int(size)] = rates(value)
+    return found
+
+
 def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
     read = optional(dollars_per_million)
     # A mapping is the two prices, unless its keys make it a reference.
@@ -105,6 +120,36 @@ def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
     return both, both
 
 
+def fallback(at: At) -> str:
+    """What may follow: true, false, the slug of a provider or a model; empty says nothing."""
+    if isinstance(at.node, yaml.ScalarNode) and at.node.tag == TAG + "bool":
+        return str(boolean(at)).lower()
+    return text(at)
+
+
+def weights(at: At) -> dict[str, Decimal | None]:
+    """Weights by term; null removes one."""
+    read = optional(decimal(digits=6, places=4))
+    return {term: read(value) for term, value in at.fields(Term.values).items()}
+
+
+POLICY = Noun(
+    columns={
+        "strategy": choice(("", *Strategy.values)),
+        "factor": choice(("", *Factor.values)),
+        "providers": optional(listed(text)),
+        "only_providers": optional(listed(text)),
+        "fallback": fallback,
+        "max_attempts": optional(whole),
+        "first_byte_timeout": optional(seconds),
+        "total_timeout": optional(seconds),
+        "refuses_training": boolean,
+        "refuses_retention": boolean,
+        "continues_streams": optional(boolean),
+    },
+    removable=True,
+    single=True,
+)
 BUDGET = Noun(columns={"amount": dollars, "hard": boolean}, names=Period.values, removable=True)
 BOUNDS: Mapping[str, Reader] = {"limits": limits}
 
@@ -121,7 +166,7 @@ KEY = Noun(
         "expires_at": optional(moment),
     },
     special={"secret": secret, "owner": optional(text), "revoked": boolean, **BOUNDS},
-    inner={"budgets": BUDGET},
+    inner={"budgets": BUDGET, "policy": POLICY},
 )
 PROJECT = Noun(
     columns={
@@ -132,7 +177,7 @@ PROJECT = Noun(
         "strict_params": boolean,
     },
     special=BOUNDS,
-    inner={"budgets": BUDGET, "keys": KEY},
+    inner={"budgets": BUDGET, "policy": POLICY, "keys": KEY},
 )
 ORGANIZATION = Noun(
     columns={"name": text, "active": boolean},
@@ -161,7 +206,11 @@ PROVIDER = Noun(
     },
     inner={"credentials": CREDENTIAL},
 )
-VERSION = Noun(columns={"effective_from": moment, "note": text}, special={"rates": rates}, identity=("effective_from",))
+VERSION = Noun(
+    columns={"effective_from": moment, "note": text},
+    special={"rates": rates, "rates_above": rates_above},
+    identity=("effective_from",),
+)
 TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})
 OFFER = Noun(
     columns={
@@ -196,23 +245,28 @@ MODEL = Noun(
         "quality": whole,
         "active": boolean,
     },
-    inner={"offers": OFFER},
+    inner={"policy": POLICY, "offers": OFFER},
 )
+CHOICE = Noun(columns={}, special=dict.fromkeys(Word.values, weights), single=True)
 SECTIONS: Mapping[str, Noun] = {
     "organizations": ORGANIZATION,
     "providers": PROVIDER,
     "tariffs": TARIFF,
     "models": MODEL,
+    "policy": POLICY,
+    "choice_weights": CHOICE,
 }
 
 
 def read(top: At) -> dict[str, Sequence[Entry]]:
     """Every section's entries; a section the file lacks is empty. Raises `ConfigurationError`."""
-    found = top.fields(SECTIONS)
+    found = top.fields(tuple(SECTIONS))
     return {section: _entries(found[section], noun) if section in found else () for section, noun in SECTIONS.items()}
 
 
 def _entries(at: At, noun: Noun) -> Sequence[Entry]:
+    if noun.single:
+        return [_entry(at, "", noun)]
     if noun.identity:
         return _told_apart([_entry(item, "", noun) for item in at.items()], noun)
     found = at.fields(noun.names) if noun.names else at.entries()

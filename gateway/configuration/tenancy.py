@@ -12,7 +12,7 @@ from django.utils.functional import cached_property
 from accounts.keys import digest, digests, display_prefix, is_well_formed, new_secret
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Budget, Limit
-from gateway.configuration.rows import Difference, Wanted, shown, write
+from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry
 
 
@@ -32,19 +32,9 @@ class Bound:
         return (self.key or self.project or self.organization).pk
 
 
-def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetime) -> None:
-    """Brings the tenants to what the file says. `now` is the database's."""
-    found = {row.slug: row for row in Organization.objects.filter(slug__in=[entry.name for entry in entries])}
-    organizations = [
-        Wanted(
-            entry,
-            f"organization {entry.name}",
-            row=found.get(entry.name) or Organization(slug=entry.name),
-            fresh=entry.name not in found,
-            columns=entry.column_values(ORGANIZATION),
-        )
-        for entry in entries
-    ]
+def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetime) -> list[Bound]:
+    """Brings the tenants to what the file says, and gives them. `now` is the database's."""
+    organizations = by_slug(Organization, ORGANIZATION, entries)
     write(organizations, difference)
     projects = _apply_projects(organizations, difference)
     keys = _apply_keys(projects, difference, now)
@@ -55,6 +45,7 @@ def apply_tenancy(entries: Sequence[Entry], difference: Difference, now: datetim
     ]
     _apply_budgets(bounds, difference)
     _apply_limits(bounds, difference)
+    return bounds
 
 
 def _name(item: Wanted[Any]) -> str:

@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('routing', '0006_ejections'),
-        ('billing', '0006_usage_rollups'),
+        ('billing', '0007_usage_rollups'),
     ]
 
     operations = [

@@ -12,6 +12,7 @@ from routing.models.provider import (
     credential_place,
     validate_base_url,
 )
+from routing.models.replay import Replay
 from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, Window
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Policy",
     "Protocol",
     "Provider",
+    "Replay",
     "Strategy",
     "Term",
     "Window",

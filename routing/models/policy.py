@@ -1,11 +1,16 @@
 """What operators say about the route of a request; see `routing.policy` for how the levels add up."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
 from accounts.models import ApiKey, Project
 from routing.models.model import Model
+from routing.models.provider import Provider
 
 
 class Strategy(models.TextChoices):
@@ -93,6 +98,106 @@ class Policy(models.Model):
     def __str__(self) -> str:
         subject = self.key or self.project or self.model
         return f"{self.get_level_display()} {subject}" if subject else self.get_level_display()
+
+    def row(self) -> tuple[Any, ...]:
+        """As `routing.policy.QUERY` reads it once it is saved."""
+        return (
+            self.level, self.key_id, self.project_id, self.model_id, self.strategy or None, self.factor or None,
+            self.providers, self.only_providers, self.fallback or None, self.max_attempts, self.first_byte_timeout,
+            self.total_timeout, self.refuses_training, self.refuses_retention, self.continues_streams,
+        )  # fmt: skip
+
+    def clean(self) -> None:
+        """Raises ValidationError, by field, for what no request could follow. Each message says what to do."""
+        errors: dict[str, str] = {}
+        # The first word on a field is the one to act on.
+        for name, message in (*self._subject_errors(), *self._order_errors(), *self._name_errors()):
+            errors.setdefault(name, message)
+        if not errors and (circle := self._circle()):
+            errors["fallback"] = f"Models fall back in a circle: {' -> '.join(circle)}. Change one of them."
+        if errors:
+            raise ValidationError(errors)
+
+    def _subject_errors(self) -> Iterator[tuple[str, str]]:
+        subjects = {"key": self.key_id, "project": self.project_id, "model": self.model_id}
+        for name, given in subjects.items():
+            if name == self.level and given is None:
+                yield name, f"Choose the {name} whose requests this is for."
+            elif name != self.level and given is not None:
+                yield name, f"Leave this empty, or set the level to {Level(name).label.lower()}."
+        if self.level == Level.GLOBAL and Policy.objects.filter(level=Level.GLOBAL).exclude(pk=self.pk).exists():
+            yield "level", "There is a policy for everything already: change that one."
+
+    def _order_errors(self) -> Iterator[tuple[str, str]]:
+        if self.strategy == Strategy.ORDER and not self.providers:
+            yield "providers", "List the providers in their order, or choose another strategy."
+        if self.factor and self.strategy not in ("", Strategy.PRIORITY):
+            yield "factor", "A factor sorts under the strategy by priority alone: choose that one, or no factor."
+        for name in ("providers", "only_providers"):
+            slugs = getattr(self, name)
+            if slugs is not None and not slugs:
+                yield name, "Name at least one provider, or nothing at all for all of them."
+            if twice := sorted({slug for slug in slugs or () if slugs.count(slug) > 1}):
+                yield name, f"Listed twice: {', '.join(twice)}."
+        for name in ("first_byte_timeout", "total_timeout"):
+            timeout = getattr(self, name)
+            if timeout is not None and timeout <= 0:
+                yield name, "Give more than 0 seconds, or nothing."
+
+    def _name_errors(self) -> Iterator[tuple[str, str]]:
+        known = set(Provider.objects.values_list("slug", flat=True))
+        for name in ("providers", "only_providers"):
+            if unknown := [slug for slug in getattr(self, name) or () if _provider(slug) not in known]:
+                yield name, f"There is no provider {', '.join(unknown)}. {_slugs_of(known)}"
+        if self.only_providers is not None:
+            only = set(map(_provider, self.only_providers))
+            if self.providers and only.isdisjoint(map(_provider, self.providers)):
+                yield "providers", "None of these is among the only providers, so no request could go anywhere."
+            if self.fallback in known - only:
+                yield "fallback", "This provider is not among the only providers: add it there, or name another."
+        if self.fallback not in ("", *FLAGS, *known) and named(self.fallback) is None:
+            yield (
+                "fallback",
+                f"There is no provider and no model {self.fallback}. Write true, false, or the slug of one.",
+            )
+
+    def _circle(self) -> list[str]:
+        """The models that fall back to each other for ever by way of this policy, the first one at both ends."""
+        if self.level != Level.MODEL or self.model is None:
+            return []
+        providers = set(Provider.objects.values_list("slug", flat=True))
+        others = Policy.objects.filter(level=Level.MODEL).exclude(pk=self.pk).select_related("model")
+        falls_to = {policy.model_id: policy.fallback for policy in others}
+        falls_to[self.model_id] = self.fallback
+        path, model = [self.model], named(self.fallback) if self.fallback not in providers else None
+        while model is not None and model not in path:
+            path.append(model)
+            name = falls_to.get(model.pk, "")
+            model = None if name in providers else named(name)
+        # One that others run into without being part of it is reported where it is.
+        return [*(step.slug for step in path), self.model.slug] if model == self.model else []
+
+
+FLAGS = ("true", "false")
+
+
+def named(name: str) -> Model | None:
+    """The model that answers to `name`, its slug or an alias."""
+    if name in ("", *FLAGS):
+        return None
+    found = Model.objects.filter(models.Q(slug=name) | models.Q(aliases__contains=[name]))
+    return found.order_by(models.Case(models.When(slug=name, then=0), default=1)).first()
+
+
+def _provider(slug: str) -> str:
+    """The provider of `provider` or `provider/endpoint`."""
+    return slug.partition("/")[0]
+
+
+def _slugs_of(known: set[str]) -> str:
+    shown = sorted(known)[:10]
+    more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
+    return f"There are: {', '.join(shown)}{more}." if shown else "Make one first."
 
 
 class Word(models.TextChoices):

@@ -3,9 +3,7 @@
 A wire protocol is a module, a vendor is a row of `Provider`, a quirk is a column. Nothing compares vendor names.
 """
 
-import re
 import uuid
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -14,29 +12,14 @@ from django.db import models, transaction
 
 from accounts.models import slug_validator
 from accounts.sealing import open_sealed, seal
-
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_BASE_URL = re.compile(
-    rf"https?://(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>{_LABEL}(?:\.{_LABEL})*))(?::(?P<port>[1-9][0-9]{{0,4}}))?"
-    r"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~:@$+=,-]+)*/?"
-)
-_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+from routing.base_url import BadUrl, parse_base_url
 
 
 def validate_base_url(text: str) -> None:
-    """Raises ValidationError for what two parsers could read in two ways: anything but scheme, host, port and plain
-    path segments in ASCII, an IPv4 address that is not four plain decimals. The egress guard parses an address again
-    at every dial, and judges where it leads.
-    """
-    found = _BASE_URL.fullmatch(text)
+    """Raises ValidationError for what is no base URL of the one grammar."""
     try:
-        if not found or int(found["port"] or 1) > 65535 or len(found["name"] or "") > 253:
-            raise ValueError
-        if found["v6"]:
-            IPv6Address(found["v6"])
-        elif _NUMBER.fullmatch(found["name"].rpartition(".")[2]):
-            IPv4Address(found["name"])
-    except ValueError:
+        parse_base_url(text)
+    except BadUrl:
         raise ValidationError(
             "Write it like https://api.example.com/v1, without user, query, fragment or escapes."
         ) from None

@@ -1,4 +1,4 @@
-"""Reads rows.toml: what each row promises, and what becomes of it."""
+"""Reads rows.toml: what each row promises, what becomes of it, and who owns what is not served yet."""
 
 import tomllib
 from collections.abc import Mapping
@@ -32,6 +32,8 @@ class Row:
 def rows() -> Mapping[str, Row]:
     """All rows by id, in order. Raises ValueError when one is missing, stands twice, or has two fates."""
     groups = tomllib.loads(FILE.read_text())
+    if not groups.pop("owners").keys() >= groups["later"].keys():
+        raise ValueError("an owner of rows does not say why they are not served")
     reasons = groups.pop("not_applicable")
     owners = [(id, owner) for owner, ids in groups.pop("later").items() for id in ids]
     found: dict[str, Row] = {}
@@ -48,3 +50,9 @@ def rows() -> Mapping[str, Row]:
     if len(fates) != len(set(fates)) or not found.keys() >= set(fates):
         raise ValueError("a fate is of no row, or a row has two")
     return MappingProxyType(found)
+
+
+@cache
+def owners() -> Mapping[str, str]:
+    """Why the rows of each later work are not served yet."""
+    return MappingProxyType(tomllib.loads(FILE.read_text())["owners"])

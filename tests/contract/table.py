@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.contract.rows import Row, rows
+from tests.contract.rows import Row, owners, rows
 
 PASSED, FAILED, NOT_APPLICABLE, LATER = "passed", "failed", "not applicable", "later"
 
@@ -136,7 +136,9 @@ def markdown(verdicts: list[Verdict]) -> str:
         lines.append(
             f"| {verdict.row.id} | {_cell(verdict.row.promise)} | {verdict.state}{_cell(why)} | {verdict.tests} |"
         )
-    return "\n".join([*lines, "", f"{later_line(verdicts)}.", "", f"{last_line(verdicts)}.", ""])
+    left = {verdict.row.owner for verdict in verdicts if verdict.state == LATER}
+    reasons = [f"- {owner}: {reason}." for owner, reason in owners().items() if owner in left]
+    return "\n".join([*lines, "", f"{later_line(verdicts)}.", "", *reasons, "", f"{last_line(verdicts)}.", ""])
 
 
 def _cell(value: str) -> str:

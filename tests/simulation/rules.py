@@ -6,16 +6,20 @@ from collections import deque
 from collections.abc import Sequence
 
 from routing.breaker import Rest
+from routing.catalog import Model
 from routing.faults import Fault
-from routing.health import Health, State
-from routing.latency import fastest_first
+from routing.health import Health
+from routing.plan import Wanted, plan
+from routing.policy import Policy, together
 from routing.rests import News
 from routing.retries import RetryBudget
 from routing.trials import Trial
 from tests.offers import make_offer, make_provider
+from tests.plans import NOW, make_model
 from tests.simulation.world import Provider
 
 MOST_ATTEMPTS = 3
+LEAST_LATENCY = together([Policy(strategy="least_latency")])
 FAILED_SECONDS = 30.0  # what a failure counts for in the plain rules, which know no breaker
 
 
@@ -30,7 +34,9 @@ class Ours:
             make_offer(make_provider(slug=provider.name, failure_threshold=failure_threshold, cooldown=15.0))
             for provider in providers
         ]
+        self._places = {offer.id: place for place, offer in enumerate(self.offers)}
         self._providers = providers
+        self._models: dict[tuple[int, ...], Model] = {}
         self._random = random.Random(seed)
 
     def _hear(self, news: News, rest: Rest, now: float) -> None:
@@ -45,21 +51,19 @@ class Ours:
         """The first of the order that has not been tried."""
         if len(tried) == MOST_ATTEMPTS or (tried and not self.retries.may_retry(now)):
             return None
-        there = [index for index, provider in enumerate(self._providers) if provider.there(now)]
-        standings = self.health.standings([self.offers[index] for index in there], 0, now)
-        order: list[int] = []
-        for states in ((State.PROBE, State.USABLE), (State.LAST,)):
-            found = [
-                number
-                for number, standing in enumerate(standings)
-                if standing.state in states and there[number] not in tried
-            ]
-            order += [found[place] for place in fastest_first([standings[n] for n in found], self._random)]
-        if not order:
+        there = tuple(
+            index for index, provider in enumerate(self._providers) if index not in tried and provider.there(now)
+        )
+        model = self._models.get(there)
+        if model is None:
+            model = self._models[there] = make_model(*(self.offers[index] for index in there))
+        wanted = Wanted(text_bytes=1000, output_cap=None, copies=1, max_price=None, now=NOW, clock=now)
+        found = plan([model], wanted, LEAST_LATENCY, self.health, self._random.getrandbits(32)).taken
+        if not found:
             return None
-        standing, index = standings[order[0]], there[order[0]]
-        trial = self.health.begin(self.offers[index], standing.credential, now, probe=standing.state is State.PROBE)
-        return OurDial(index, trial)
+        first = found[0]
+        trial = self.health.begin(first.offer, first.credential, now, probe=first.probe)
+        return OurDial(self._places[first.offer.id], trial)
 
 
 class OurDial:

@@ -397,8 +397,10 @@ class AnswerReader:
         answer.update(self._ours)
         answer["choices"] = choices = one_an_index(choices, self._request.n)
         for sent in choices:
-            for part in self._open(sent["index"]).take_whole(sent, answer):
-                if self._streams:
+            choice = self._open(sent["index"])
+            choice.take_whole(sent, answer)
+            if self._streams:
+                for part in choice.in_chunks(sent):
                     self._late.append(sse.encode(_encode(answer | {"choices": [part]})))
         self._done()
         for sent in choices:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.openapi_plans import Plan
+
 Count = Annotated[int, Meta(ge=0)]
 
 
@@ -105,6 +107,7 @@ class ChatCompletion(Struct):
     usage: TokenCounts
     system_fingerprint: str | UnsetType | None = UNSET
     service_tier: str | UnsetType | None = UNSET
+    x_gateway_plan: Annotated[Plan | UnsetType, Meta(description="Only when `X-Gateway-Explain` asks for it.")] = UNSET
 
 
 class Delta(Struct):
@@ -139,4 +142,7 @@ class ChatCompletionChunk(Struct):
     model: str
     choices: list[ChunkChoice]
     usage: TokenCounts | UnsetType | None = UNSET
+    x_gateway_plan: Annotated[
+        Plan | UnsetType, Meta(description="Only when `X-Gateway-Explain` asks for it, in the last chunk.")
+    ] = UNSET
     system_fingerprint: str | UnsetType | None = UNSET

@@ -141,8 +141,8 @@ class Choice:
         """What was said, if it was kept and is plain text alone; else empty."""
         return "".join(self._kept or ())
 
-    def take_whole(self, choice: dict[str, Any], envelope: dict[str, Any]) -> list[dict[str, Any]]:
-        """The choice of a whole answer, normalised in place, and the same as the choices of chunks.
+    def take_whole(self, choice: dict[str, Any], envelope: dict[str, Any]) -> None:
+        """The choice of a whole answer, normalised in place.
 
         Its finish reason is put right by `finish_whole`, after `conclude`.
         """
@@ -168,8 +168,11 @@ class Choice:
             self._end(native, envelope, rest)
         else:
             self._rest = rest
+
+    def in_chunks(self, choice: dict[str, Any]) -> list[dict[str, Any]]:
+        """What `take_whole` made of a choice, as the choices of chunks."""
         parts: list[dict[str, Any]] = [
-            {"index": self.index, "delta": delta, "finish_reason": None} for delta in deltas(message)
+            {"index": self.index, "delta": delta, "finish_reason": None} for delta in deltas(choice["message"])
         ]
         for part in parts if self._manner.null_logprobs else ():
             part["logprobs"] = None

@@ -10,8 +10,10 @@ from gateway.protocols.openai_chat.overrides import refuse_overrides
 from gateway.protocols.openai_chat.request_checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
 from gateway.protocols.openai_chat.request_fields import CHECKS, end_user, stops, web_search
 from gateway.protocols.openai_chat.request_forms import (
+    JSON_WISH_BYTES,
     rewrite,
     tools_without_cache_control,
+    with_json_wish,
     with_reasoning_content,
     without_cache_control,
     without_others_thoughts,
@@ -58,7 +60,7 @@ class ChatRequest:
     - `include_usage`: whether that stream ends with a usage chunk because the client asked
     - `output_cap`: tokens the client allows for the answer; `max_completion_tokens` wins over `max_tokens`
     - `end_user`: who the client acts for, from `user`, `user_id` or `safety_identifier`
-    - `text_bytes`: no less than the bytes of text in it: the raw body without base64 payloads of media
+    - `text_bytes`: no less than the bytes of text in it: the raw body without base64 payloads of media, and what we add
     - `images`, `audios`, `files`: how many such parts, for bounds per item; video counts as a file
     - `modalities`: what it takes to read it besides text, each with the path of the first part that needs it
     - `file_ids`: files of the project that are named instead of sent
@@ -188,7 +190,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         n=n,
         end_user=end_user(body),
         metadata=body.get("metadata") or {},
-        text_bytes=max(0, raw_length - media.base64),
+        text_bytes=max(0, raw_length - media.base64) + (JSON_WISH_BYTES if _wants_json(body) else 0),
         images=media.images,
         audios=media.audios,
         files=media.files,
@@ -224,8 +226,9 @@ def upstream_body(
     `model` is the upstream's name for it. `output_cap`, if given, replaces the client's cap. It goes under the name
     the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
     stream is asked for usage, whatever the client said, unless `ask_usage` is false: then the upstream does not take
-    `stream_options` at all. `fit` says what the offer does not take. Null fields, which mean absent, and an empty list
-    of tools do not go. `prefill` is the beginning of an answer that is to be gone on with.
+    `stream_options` at all. `fit` says what the offer does not take. A wish for a JSON object is put into words where
+    the messages lack them. Null fields, which mean absent, and an empty list of tools do not go. `prefill` is the
+    beginning of an answer that is to be gone on with.
     """
     source = request.body
     if request.changes or fit.changes:
@@ -246,6 +249,8 @@ def upstream_body(
         body["stop"] = left
         if not left:
             del body["stop"]
+    if _wants_json(body):
+        body["messages"] = with_json_wish(body["messages"])
     if fit.tells_thoughts:
         body["messages"] = with_reasoning_content(body["messages"])
     if fit.thoughts is not None:
@@ -261,6 +266,11 @@ def upstream_body(
     else:
         body.pop("stream_options", None)
     return strict_json.dumps(body)
+
+
+def _wants_json(body: Mapping[str, Any]) -> bool:
+    wanted = body.get("response_format")
+    return wanted is not None and wanted["type"] == "json_object"
 
 
 def _put_cap(body: dict[str, Any], output_cap: int | None, cap_field: str) -> None:

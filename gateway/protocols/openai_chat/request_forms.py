@@ -7,20 +7,25 @@
 - cache breakpoints go, where the upstream does not know them
 - thoughts that another kind of provider signed or encrypted go
 - what an assistant thought is put into `reasoning_content` too, where the upstream demands it
+- a conversation that is to end in a JSON object says so: OpenAI and others refuse `json_object` where no message has
+  the word, and a model that is not told may write white space without end
 
 Everything here takes checked messages and gives new ones; the client's own are never changed, and those without such
 forms are the same objects.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway import strict_json
 from gateway.protocols.openai_chat.request_messages import is_bound
-from gateway.protocols.openai_chat.request_parts import media_type_of
+from gateway.protocols.openai_chat.request_parts import CLAUDE, media_type_of
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
-_CLAUDE = "anthropic-claude-v1"  # The format of thoughts that Anthropic's models sign.
+JSON_WISH = "Answer with a JSON object."
+JSON_WISH_BYTES = 64  # that it adds to a body, at most: alone it is a message
+_JSON = re.compile("json", re.IGNORECASE)
 
 
 def rewrite(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -58,6 +63,20 @@ def with_reasoning_content(messages: Sequence[dict[str, Any]]) -> list[dict[str,
     ]
 
 
+def with_json_wish(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The messages with `JSON_WISH` at the end of the first one, if that instructs the model, else before it; the very
+    same messages when some text of theirs says JSON already.
+    """
+    if any(_JSON.search(text) for message in messages for text in _texts(message)):
+        return messages
+    first = messages[0]
+    if first["role"] not in ("system", "developer"):
+        return [{"role": "system", "content": JSON_WISH}, *messages]
+    said = first["content"]
+    wished = f"{said}\n\n{JSON_WISH}" if type(said) is str else [*said, {"type": "text", "text": JSON_WISH}]
+    return [{**first, "content": wished}, *messages[1:]]
+
+
 def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> list[dict[str, Any]]:
     """The messages without the entries that are bound to another format than `format`.
 
@@ -79,6 +98,14 @@ def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> 
 def tools_without_cache_control(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The tools without cache breakpoints."""
     return [_uncached(tool) for tool in tools]
+
+
+def _texts(message: dict[str, Any]) -> Iterator[str]:
+    content = message.get("content")
+    if type(content) is str:
+        yield content
+    elif content:
+        yield from (part["text"] for part in content if part["type"] == "text")
 
 
 def _told(message: dict[str, Any]) -> str:
@@ -148,7 +175,7 @@ def _thought(block: dict[str, Any], index: int) -> dict[str, Any]:
         matter = {"type": "reasoning.text", "text": block["thinking"], "signature": block["signature"]}
     else:
         matter = {"type": "reasoning.encrypted", "data": block["data"]}
-    return {**matter, "format": _CLAUDE, "index": index}
+    return {**matter, "format": CLAUDE, "index": index}
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:

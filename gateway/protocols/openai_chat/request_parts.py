@@ -229,6 +229,8 @@ def _block(part: dict[str, Any], path: str, media: Media) -> None:
             if value is None:
                 raise missing(f"{path}.{name}", what)
             raise wrong(f"Parameter {path}.{name} must be {what}.", f"{path}.{name}", TYPE)
+    if part["type"] in ("thinking", "redacted_thinking"):
+        media.thoughts.add(CLAUDE)
     if part["type"] == "tool_result":
         content = part.get("content")
         if type(content) is list:
@@ -277,6 +279,7 @@ _BLOCKS: dict[str, tuple[tuple[str, type, str], ...]] = {
     "thinking": (("thinking", str, "a string"), ("signature", str, "a string")),
     "redacted_thinking": (("data", str, "a string"),),
 }
+CLAUDE = "anthropic-claude-v1"  # the format of thoughts that Anthropic's models sign
 _TEXT_ONLY: Mapping[str, Read] = {"text": _text}
 PARTS: Mapping[str, Mapping[str, Read]] = {
     "developer": _TEXT_ONLY,

@@ -15,7 +15,7 @@ grant insert, update, delete on billing_usagerollup, billing_latehour, billing_m
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0005_attempts_and_plans'),
+        ('billing', '0006_attempts_and_plans'),
     ]
 
     operations = [

@@ -10,7 +10,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0002_partitions_and_functions'),
+        ('billing', '0005_shorter_locks'),
     ]
 
     operations = [

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """The ledger of a generation that two providers answered: each is owed its own share."""
 
     dependencies = [
-        ("billing", "0006_usage_rollups"),
+        ("billing", "0007_usage_rollups"),
     ]
 
     operations = [

@@ -1,0 +1,72 @@
+"""For the console's pages: a kept plan as a table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import template
+
+from gateway.explaining import lines
+
+register = template.Library()
+
+SOURCES = {
+    "request": "what the request asked for",
+    "key": "the key's policy",
+    "project": "the project's policy",
+    "model": "the model's policy",
+    "global": "the policy for everything",
+    "default": "no policy: by priority",
+}
+UNITS = {
+    "price": "${} for a million tokens in and a million out",
+    "latency": "{} s",
+    "fastest": "{} s",
+    "seat": "{} s",
+    "throughput": "{} tokens/s",
+}
+
+
+@register.simple_tag
+def plan_table(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The candidates of a plan (`routing.plan.Plan.record`): their order, why, and by which number."""
+    rows = [
+        (
+            line["order"] or "-",
+            line["model"],
+            line["provider"],
+            line["endpoint"],
+            "may be dialled" if line["taken"] else "behind the last attempt" if line["order"] else "left out",
+            line["why"].removeprefix("left out: "),
+            score(line["reason"], line["score"]),
+        )
+        for line in (lines(record) if record else ())
+    ]
+    return {"headers": ["Order", "Model", "Provider", "Its model", "", "Why", "Sorted by"], "rows": rows}
+
+
+@register.simple_tag
+def plan_words(record: Mapping[str, Any] | None) -> str:
+    """What decided, in a sentence."""
+    if not record:
+        return "No plan was kept with it."
+    said = ", ".join(f"{name.replace('_', ' ')} {shown(value)}" for name, value in record.get("policy", {}).items())
+    text = f"Decided by {SOURCES.get(record['by'], record['by'])}{f' ({said})' if said else ''}."
+    choice = record.get("choice")
+    if choice:
+        models = ", ".join(f"{slug} {mark}" for slug, mark in choice["models"])
+        text += f" The model was chosen by {choice['preference']} preference: {models}."
+    return text
+
+
+def shown(value: Any) -> str:
+    """A policy's value in words."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def score(reason: str, number: float | None) -> str:
+    """What an offer was sorted by."""
+    if number is None:
+        return "-"
+    return UNITS.get(reason, "{}").format(f"{number:g}")
