@@ -33,9 +33,9 @@ def four(
 def make_offers(tenant: Tenant, simulated: SimulatedProvider, *options: str, **fields: Any) -> tuple[Model, list[str]]:
     """A model with an offer a provider, by priority, and the names that the provider's bill knows them by."""
     names = [f"{tenant.organization.slug}-{number}?{option}" for number, option in enumerate(options)]
-    model = make_model(make_provider(simulated.base_url, **fields), names[0])
+    model = make_model(make_provider(simulated.base_url, "sk-upstream", **fields), names[0])
     for priority, name in enumerate(names[1:], 1):
-        add_offer(model, make_provider(simulated.base_url, **fields), name, priority=priority)
+        add_offer(model, make_provider(simulated.base_url, "sk-upstream", **fields), name, priority=priority)
     return model, names
 
 
@@ -121,6 +121,21 @@ def test_a_provider_that_comes_and_goes_meets_no_wave_of_retries(
     first, second = dialled(simulated, names)
     assert first > 0
     assert first + second <= 1.1 * sent
+
+
+def test_what_one_process_was_told_to_leave_alone_all_leave_alone(
+    four: list[Gateway], alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    model, names = make_offers(alice, simulated, "status=429", "tokens=1", cooldown=2)
+    synchronize(*four)
+    began, number, pace = time.monotonic(), 0, threading.Event()
+    while (passed := time.monotonic() - began) < 7:
+        assert four[number % 4].chat(alice.secret, model.slug).status_code == 200
+        number += 1
+        pace.wait(0.2)  # seconds, so that the processes can hear of each other
+    first, second = dialled(simulated, names)
+    assert 2 <= first <= 1 + passed / 2  # at once, and then after each rest
+    assert second == number
 
 
 def test_an_outage_that_no_breaker_ends_is_met_with_so_many_retries_and_no_more(
