@@ -63,7 +63,6 @@ def signed(policy: Policy) -> str:
             "row": [str(value) if isinstance(value, UUID) else value for value in policy.row()],
             "project": str(project.pk) if project else None,
             "model": policy.model.slug if policy.model else "",
-            "back": reverse("admin:routing_policy_changelist"),
         },
         salt=SALT,
         compress=True,
