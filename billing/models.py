@@ -259,7 +259,7 @@ class Basis(models.TextChoices):
     ESTIMATED = "estimated", "Estimated from what was relayed"
     NOTHING = "nothing", "Nothing was relayed"
     CAPPED = "capped", "Capped at the hold"
-    UNKNOWN = "unknown", "Unknown: the process died"
+    UNKNOWN = "unknown", "Unknown: the process died, or nobody could read the answer"
 
 
 class Usage(models.Model):

@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
@@ -26,7 +27,7 @@ from routing.models.statistics import Tally
 from routing.sketches import Sketch, merged, quantile
 from routing.statistics import CLIENTS, PUBLISHED_EVERY, published_at
 
-MOST_OFFERS = 200  # on the page; those that are used, rest or are forced come first
+MOST_OFFERS = 200  # on the page; those that rest or are forced come first, then those that are used
 MOST_HISTORY = 50
 HOURS = 24
 # A worker publishes every ten seconds; a window that was due so long ago has none.
@@ -120,13 +121,14 @@ class Line:
 
 
 def board(request: HttpRequest) -> HttpResponse:
-    """GET: the board over the window `window`, by default an hour."""
+    """GET: the board over the window `window`, by default an hour; `q` is a part of a model's or provider's slug."""
     if not is_operator(request):
         raise PermissionDenied
     window = request.GET.get("window", "")
     window = window if window in Window.values else Window.HOUR
     now = timezone.now()
-    lines, left_out = _lines(window, now)
+    search = request.GET.get("q", "").strip()[:100]
+    lines, left_out = _lines(window, search, now)
     by_provider: dict[Provider, list[Line]] = defaultdict(list)
     for line in lines:
         by_provider[line.offer.provider].append(line)
@@ -145,6 +147,7 @@ def board(request: HttpRequest) -> HttpResponse:
         "title": "Health",
         "window": window,
         "windows": Window.choices,
+        "search": search,
         "age": age(window, now),
         "providers": providers,
         "left_out": left_out,
@@ -203,10 +206,11 @@ def _back(request: HttpRequest) -> str:
     return reverse("health_board") + (f"?window={window}" if window in Window.values else "")
 
 
-def _lines(window: str, now: datetime) -> tuple[list[Line], int]:
+def _lines(window: str, search: str, now: datetime) -> tuple[list[Line], int]:
     """The offers to show, and how many are not."""
     offers = list(
         Offer.objects.filter(active=True, provider__active=True, model__active=True)
+        .filter(Q(model__slug__icontains=search) | Q(provider__slug__icontains=search))
         .select_related("model", "provider")
         .order_by("model__slug", "priority", "pk")
     )
@@ -218,7 +222,7 @@ def _lines(window: str, now: datetime) -> tuple[list[Line], int]:
     for rest in Ejection.objects.filter(closed_at=None, offer__isnull=False).select_related("credential"):
         rests[rest.offer_id or 0].append(rest)
     if len(offers) > MOST_OFFERS:
-        offers.sort(key=lambda offer: not (offer.forced or rests[offer.pk] or _key(offer) in published))
+        offers.sort(key=lambda offer: (not (offer.forced or rests[offer.pk]), _key(offer) not in published))
     shown = offers[:MOST_OFFERS]
     hours = by_hour(now)
     lines = []

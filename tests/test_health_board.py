@@ -48,7 +48,7 @@ def attempt(offer: Offer, **fields: Any) -> None:
 
 def shown(client: Client, offer: Offer, **query: str) -> Any:
     """The offer's line on the board."""
-    response = client.get(BOARD, query)
+    response = client.get(BOARD, {"q": offer.model.slug, **query})
     assert response.status_code == 200
     (line,) = (line for one in response.context["providers"] for line in one["lines"] if line.offer == offer)
     return line
@@ -77,9 +77,10 @@ def test_it_shows_how_an_offer_does(offer: Offer) -> None:
         assert (found.uptime_text, found.level) == ("90.0 %", "busy")
         assert (line.state, line.note) == ("In use", "")
         assert (line.hours[-1]["level"], line.hours[0]["level"]) == ("busy", "none")
-    html = client.get(BOARD).content.decode()
+    html = client.get(BOARD, {"q": offer.model.slug}).content.decode()
     assert offer.model.slug in html and "1 timeout" in html and "90.0 %" in html
     assert reverse("health_board") in client.get("/console/").content.decode()
+    assert client.get(BOARD, {"q": "no-such-model"}).context["providers"] == []
 
 
 def test_no_page_of_it_needs_what_the_policy_forbids(offer: Offer) -> None:
@@ -122,7 +123,7 @@ def test_it_shows_what_rests_and_what_has_rested(offer: Offer) -> None:
     Ejection.objects.filter(offer=offer, cause="server_error").update(until=now)
     assert shown(client, offer).state == "To be probed"
     Ejection.objects.create(credential=credential, cause="auth", **row)
-    response = client.get(BOARD)
+    response = client.get(BOARD, {"q": offer.provider.slug})
     assert "Credential second rests: auth." in response.content.decode()
     told = {(rest["cause"], rest["end"], rest["count"]): rest for rest in response.context["history"]
             if str(offer) in rest["subject"] or "second" in rest["subject"]}  # fmt: skip

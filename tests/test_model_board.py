@@ -93,7 +93,7 @@ def test_the_board_shows_all_models_of_a_provider_and_their_use() -> None:
     attempt(used.offers.get())
     try:
         published()
-        response = console().get("/console/health/?window=1d")
+        response = console().get("/console/health/", {"window": "1d", "q": provider.slug})
         (shown,) = (one for one in response.context["providers"] if one["provider"] == provider)
         calls = {line.offer.upstream_model: line.figures.attempts for line in shown["lines"]}
         assert calls == {"used": 1, "unused": 0}
