@@ -5,7 +5,8 @@ The counts are inclusive buckets, as OpenAI reports them. Inside `prompt`: `cach
 normalise into this shape (one vendor's input count excludes its cache counts, another's candidates exclude thoughts).
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 LARGEST = 10**9  # A count above this is a lie or an overflow, never a bill.
 
@@ -32,7 +33,10 @@ class Tokens:
 
     def __add__(self, other: "Tokens") -> "Tokens":
         """Both, bucket by bucket."""
-        return Tokens(*map(int.__add__, astuple(self), astuple(other)))
+        return Tokens(*map(int.__add__, _counts(self), _counts(other)))  # `astuple` copies deeply: 100 us
+
+
+_counts = attrgetter(*(field.name for field in fields(Tokens)))
 
 
 def estimate(text_bytes: int) -> int:

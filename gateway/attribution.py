@@ -11,8 +11,10 @@ def calling_app(meta: Mapping[str, str]) -> str | None:
     `meta` is a request's, as CGI and Django name headers. An address is kept without query and fragment, which may say
     who sits in front of the application. None when nothing is said.
     """
-    title = _text(meta.get("HTTP_X_TITLE", ""))
-    return title or _text(meta.get("HTTP_HTTP_REFERER", "").partition("#")[0].partition("?")[0]) or None
+    title, address = meta.get("HTTP_X_TITLE"), meta.get("HTTP_HTTP_REFERER")
+    if title and (shown := _text(title)):
+        return shown
+    return _text(address.partition("#")[0].partition("?")[0]) or None if address else None
 
 
 def _text(value: str) -> str:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from gateway.attempt import Attempt
     from gateway.planning import Call
 
-HEADER = "X-Gateway-Explain"
+HEADER, META = "X-Gateway-Explain", "HTTP_X_GATEWAY_EXPLAIN"
 FIELD = "x_gateway_plan"  # beside the answer's own fields
 NAMING = ("providers", "only_providers", "fallback")  # what of a policy may name a provider
 DONE = b"data: [DONE]"
 WHY: dict[str, str] = {reason.value: text for reason, text in WORDS.items()}
 
 
-def wished(headers: Mapping[str, str]) -> bool:
-    """Whether a request with these headers wants its plan told: `1` or `true`."""
-    return headers.get(HEADER, "").strip().lower() in ("1", "true")
+def wished(meta: Mapping[str, str]) -> bool:
+    """Whether a request wants its plan told, by `X-Gateway-Explain: 1` or `true`; `meta` are its headers as in WSGI."""
+    return meta.get(META, "").strip().lower() in ("1", "true")
 
 
 def told(plan: Plan) -> dict[str, Any]:

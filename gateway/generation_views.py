@@ -76,7 +76,7 @@ class Generations(EitherScope):
             raise Unavailable("Generations cannot be read just now.", retry_after=1) from error
         if not rows:
             raise _no_such_generation()
-        found = generation(*rows[0], named=wished(request.headers))
+        found = generation(*rows[0], named=wished(request.META))
         return json_response(found, headers=DEPRECATED if self.deprecated else None)
 
 

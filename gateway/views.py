@@ -48,7 +48,7 @@ class ChatCompletions(Chat):
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_id()
         asked = await self.asked(here)
-        explain = explaining.wished(request.headers)
+        explain = explaining.wished(request._request.META)
         call = None
         try:
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)

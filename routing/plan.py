@@ -85,8 +85,9 @@ class Plan:
         }
         if out := [line for part in self._parts for line in part.lines_left_out(first)]:
             kept["out"] = out
-        if policy := self.policy.said():
-            kept["policy"] = policy
+        said = self._parts[0].prospect.said if self._parts else self.policy.said()
+        if said:
+            kept["policy"] = said
         if self.choice is not None:
             kept["choice"] = self.choice
         return kept

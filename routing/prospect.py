@@ -54,6 +54,7 @@ class Prospect:
     """The offers of a model under a policy.
 
     - `offers`: those that the policy allows, by priority; `excluded`: the others, with the reason's name
+    - `said`: what a plan's record keeps of the policy
     - `kinds`, and `kind_of` each offer
     - `tiers`: indices of the offers, those of equal priority together
     - `listed`: indices of the offers that the policy lists, in its order; None: it lists none
@@ -62,12 +63,13 @@ class Prospect:
 
     __slots__ = (
         "borders", "every", "excluded", "formats", "kind_of", "kinds", "listed", "model", "named", "offers", "policy",
-        "prices", "tiers",
+        "prices", "said", "tiers",
     )  # fmt: skip
 
     def __init__(self, model: Model, policy: Policy) -> None:
         self.model = model
         self.policy = policy
+        self.said = policy.said()
         allowed: list[Offer] = []
         excluded: list[tuple[Offer, str]] = []
         for offer in sorted(model.offers, key=lambda offer: (offer.priority, offer.id)):
