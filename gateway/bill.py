@@ -31,6 +31,7 @@ class Bill:
     arithmetic: list[dict[str, Any]]
 
 
+ZERO = Decimal(0)
 NOTHING = Bill(Tokens(), Basis.NOTHING, Decimal(0), Decimal(0), Decimal(0), [])
 # The provider answered, and nobody can read what: it may well bill it.
 UNREADABLE = Bill(Tokens(), Basis.UNKNOWN, Decimal(0), None, Decimal(0), [])
@@ -41,25 +42,33 @@ def bill(attempts: Sequence[Attempt], text_bytes: int, held: Held) -> Bill:
 
     On a hard budget never more than was held for it. Notes each attempt's tokens in its row.
     """
-    billed = [(attempt, *attempt.tokens(text_bytes)) for attempt in attempts]
-    billed = [(attempt, tokens, basis) for attempt, tokens, basis in billed if basis is not Basis.NOTHING]
-    if not billed:
-        return NOTHING
-    tokens, charge, cost = Tokens(), Decimal(0), Decimal(0)
-    lines: list[dict[str, Any]] = []
-    known_charge = known_cost = True
-    for attempt, used, _ in billed:
+    tokens, basis, billed = Tokens(), Basis.NOTHING, 0
+    charge: Decimal | None = ZERO
+    cost: Decimal | None = ZERO
+    lines: list[tuple[pricing.Line, Attempt]] = []
+    for attempt in attempts:
+        used, known_by = attempt.tokens(text_bytes)
+        if known_by is Basis.NOTHING:
+            continue
         priced = attempt.candidate.prices.price(used)
-        tokens = tokens + used
-        charge, known_charge = charge + (priced.charge or 0), known_charge and priced.charge is not None
-        cost, known_cost = cost + (priced.cost or 0), known_cost and priced.cost is not None
-        lines += [_line(line, attempt if len(billed) > 1 else None) for line in priced.lines]
         attempt.row.prompt_tokens, attempt.row.completion_tokens = used.prompt, used.completion
-    estimated = any(basis is Basis.ESTIMATED for *_, basis in billed)
-    basis, overrun = (Basis.ESTIMATED if estimated else Basis.REPORTED), Decimal(0)
-    if held.hard and known_charge and held.money is not None and charge > held.money:
+        # One that is estimated makes the sum an estimate.
+        basis = known_by if basis is Basis.NOTHING or known_by is Basis.ESTIMATED else basis
+        tokens = tokens + used if billed else used
+        billed += 1
+        charge, cost = _plus(charge, priced.charge), _plus(cost, priced.cost)
+        lines += [(line, attempt) for line in priced.lines]
+    if basis is Basis.NOTHING:
+        return NOTHING
+    overrun = ZERO
+    if held.hard and charge is not None and held.money is not None and charge > held.money:
         charge, overrun, basis = held.money, charge - held.money, Basis.CAPPED
-    return Bill(tokens, basis, charge if known_charge else None, cost if known_cost else None, overrun, lines)
+    arithmetic = [_line(line, attempt if billed > 1 else None) for line, attempt in lines]
+    return Bill(tokens, basis, charge, cost, overrun, arithmetic)
+
+
+def _plus(sum: Decimal | None, amount: Decimal | None) -> Decimal | None:
+    return None if sum is None or amount is None else sum + amount
 
 
 def _line(line: pricing.Line, attempt: Attempt | None) -> dict[str, Any]:

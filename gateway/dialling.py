@@ -50,9 +50,9 @@ class Pace:
 
         Raises `UpstreamFault` (TIMEOUT) when a deadline has passed.
         """
-        last = min(self.due, self.cut_off)
+        last = self.due if self.due < self.cut_off else self.cut_off
         try:
-            return await self._deadline.wait(awaitable, min(self.beat, last))
+            return await self._deadline.wait(awaitable, self.beat if self.beat < last else last)
         except TimeoutError:
             if self._clock() >= last:
                 raise UpstreamFault(Fault.TIMEOUT, "not in time") from None

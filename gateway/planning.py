@@ -29,7 +29,7 @@ from routing.catalog import Model
 from routing.choice import Chosen
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
-from routing.policy import Policy, falling_back
+from routing.policy import DEFAULT, Policy, falling_back
 from routing.prospect import prospect
 
 NO_MODALITIES: frozenset[str] = frozenset()
@@ -51,6 +51,7 @@ class Call:
     asked: ChatRequest
     model: Model
     plan: Plan
+    dialect: Dialect  # the caller's
     request_id: str = ""
     app: str | None = None  # which application calls, in its own words
     conversation: int | None = None
@@ -67,11 +68,6 @@ class Call:
     def input_tokens(self) -> int:
         """An upper bound, whichever offer reads them."""
         return self.plan.input_tokens
-
-    @property
-    def dialect(self) -> Dialect:
-        """The caller's."""
-        return named(self.caller.dialect)
 
     def fit(self, candidate: Candidate) -> Fit:
         """How an offer takes the parameters."""
@@ -135,8 +131,10 @@ def prepare(
     models = others if model is None else [model, *others]
     refusals: list[InvalidRequest] = []
     wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
-    wanted.lacking = _lacking(asked, caller, [(one, policy_of(one)) for one in models], refusals)
+    routes = [(one, policy_of(one)) for one in models]
+    wanted.lacking = _lacking(asked, caller, routes, refusals)
     chosen: list[Chosen] = []
+    policy = routes[0][1] if routes else DEFAULT
     if others:
         said = asked.model_routing
         first = reachable(snapshot, caller, said.preferred) if said is not None and said.preferred else None
@@ -144,9 +142,10 @@ def prepare(
         chosen = choosing.choose(others, asked, wanted, policy_of, process.health, seed, weights, first)
         ranked = [one.candidate.model for one in chosen] or others[: choosing.MOST_CHOSEN]
         models = ranked if model is None else [model, *ranked]
+        policy = policy_of(models[0])
     elif model is None:
         raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
-    policy, models = _following(snapshot, caller, policy_of(models[0]), wished, models)
+    policy, models = _following(snapshot, caller, policy, wished, models)
     if policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
         wanted.turn = turn((caller.organization, models[0].id, policy.providers))
@@ -163,7 +162,7 @@ def prepare(
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, models[0], found, request_id, calling_app(meta), place)
+    return Call(id, caller, asked, models[0], found, dialect, request_id, calling_app(meta), place)
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:

@@ -72,10 +72,15 @@ class Decayed:
 
     def observe(self, value: float, now: float) -> None:
         """Takes a measurement in."""
-        passed = max(0.0, now - self.at)
-        self.at = max(self.at, now)
-        kept = self.quick_weight * math.exp(-passed / QUICK)
-        self.quick_weight = max(kept, min(self.quick_weight, LEAST)) + 1
+        passed = now - self.at
+        if passed > 0:
+            self.at = now
+        else:
+            passed = 0.0
+        kept, least = self.quick_weight * math.exp(-passed / QUICK), self.quick_weight
+        if least > LEAST:
+            least = LEAST
+        self.quick_weight = (kept if kept > least else least) + 1
         self.quick += (value - self.quick) / self.quick_weight
         self.slow_weight = self.slow_weight * math.exp(-passed / SLOW) + 1
         self.slow += (value - self.slow) / self.slow_weight

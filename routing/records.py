@@ -46,8 +46,7 @@ class Record(Generic[Cached]):
 
     def changed(self) -> None:
         """What was made of it before is not true any more."""
-        for size_class in range(SIZE_CLASSES):
-            self.standings[size_class] = None
+        self.standings = [None] * SIZE_CLASSES
 
     def recover(self, now: float) -> None:
         """It is back: its speed is to be learnt anew, and its failures are forgotten."""
