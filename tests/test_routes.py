@@ -1,6 +1,7 @@
 """Where a request goes, through a running gateway: pins, aliases, wishes in body and headers, policies, fallbacks."""
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from typing import Any
 
 import httpx
@@ -156,8 +157,12 @@ def test_least_latency_takes_the_fastest(gateway: Gateway, alice: Tenant, simula
     three = Three(simulated, "sim-small?tokens=2&first=400ms", ANSWERS)
     synchronize(gateway)
     body = {"provider": {"routing": {"type": "least_latency"}}, "stream": True}
-    firsts = [three.tried(gateway.chat(alice.secret, three.model.slug, **body))[0] for _ in range(40)]
-    assert Counter(firsts[-20:])[1] >= 15
+    # Until the fast one has been called often enough to be known it gets its small share of a new offer's.
+    firsts: deque[int] = deque(maxlen=20)
+    deadline = time.monotonic() + 60
+    while firsts.count(1) < 18 and time.monotonic() < deadline:
+        firsts.append(three.tried(gateway.chat(alice.secret, three.model.slug, **body))[0])
+    assert firsts.count(1) >= 18
 
 
 @pytest.mark.row("B147", "B148")
