@@ -72,7 +72,7 @@ class PolicyPage(Replays, Page):
         (
             "Whose requests",
             {
-                "fields": ("level", ("key", "project", "model")),
+                "fields": ("level", "key", "project", "model"),
                 "description": "What the client asks for comes first, then the key's policy, the project's, the "
                 "model's, and the one for everything: the first that speaks of a thing decides it.",
             },
