@@ -84,10 +84,10 @@ def test_it_shows_how_an_offer_does(offer: Offer) -> None:
 
 
 def test_no_page_of_it_needs_what_the_policy_forbids(offer: Offer) -> None:
-    response = console().get(BOARD)
+    response = console().get(BOARD, {"q": offer.model.slug})  # other tests have names with such words in them
     html = response.content.decode()
     assert "unsafe-inline" not in response["Content-Security-Policy"]
-    assert "<style" not in html and " style=" not in html and not re.search(r"\son[a-z]+=", html)
+    assert "<style" not in html and not re.search(r"<[^<>]*\s(style|on[a-z]+)=", html)
     assert html.count("<script") == html.count("<script src=") + html.count('<script id="django-admin')
 
 
