@@ -8,10 +8,11 @@ from billing.models import Basis
 from billing.settlement import Try
 from billing.tokens import Tokens, estimate
 from gateway import telemetry
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat import AnswerReader
 from routing.breaker import Subject
 from routing.catalog import Credential
+from routing.faults import Fault
 from routing.health import Health, Trial
 from routing.plan import Candidate
 

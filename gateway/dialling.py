@@ -12,11 +12,12 @@ from typing import Any, Self, TypeVar
 
 from gateway.attempt import Attempt
 from gateway.deadline import NEVER, Deadline
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.process import Process
 from gateway.protocols.openai_chat import AnswerReader, fault_from_response
 from gateway.upstream import Reply
 from routing.catalog import Provider
+from routing.faults import Fault
 
 KEEP_ALIVE_SECONDS = 10.0
 MOST_ERROR_BYTES = 64 * 1024

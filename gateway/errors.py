@@ -26,8 +26,6 @@ from typing import Any
 from gateway.dialects import STANDARD, Dialect, ErrorRow
 from routing.faults import Fault
 
-__all__ = ["Fault"]  # where it has been looked for since before routing asked who is to blame
-
 AS_IT_IS = ErrorRow()
 
 

@@ -25,11 +25,12 @@ from gateway import continuation, explaining, telemetry
 from gateway.attempt import Attempt
 from gateway.bill import UNREADABLE, Bill, bill
 from gateway.deadline import NEVER, Deadline
-from gateway.errors import Fault, GatewayError, Unauthenticated, UpstreamFault
+from gateway.errors import GatewayError, Unauthenticated, UpstreamFault
 from gateway.itinerary import Itinerary, Stop
 from gateway.planning import Call
 from gateway.process import Process
 from gateway.refusals import REVOKED, refusal, unavailable
+from routing.faults import Fault
 from routing.latency import size_class
 from routing.plan import Candidate
 

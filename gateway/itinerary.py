@@ -11,9 +11,10 @@ from uuid import UUID
 from billing import pricing
 from gateway.continuation import goes_on
 from gateway.ejections import Ejections
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from routing.breaker import Subject
 from routing.catalog import Credential
+from routing.faults import Fault
 from routing.health import Standing, State
 from routing.plan import Candidate, Plan
 

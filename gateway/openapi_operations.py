@@ -23,7 +23,6 @@ from gateway.errors import (
     UnsupportedMediaType,
     UpstreamFault,
 )
-from gateway.errors import Fault as F
 from gateway.file_views import MOST_LISTED
 from gateway.model_lists import ANTHROPIC, GOOGLE, Shape
 from gateway.openapi_answers import (
@@ -57,6 +56,7 @@ from gateway.performance_views import METRICS
 from gateway.protocols.openai_chat.answer_schema import ChatCompletion, ChatCompletionChunk
 from gateway.protocols.openai_chat.request_schema import ChatCompletionRequest
 from gateway.statistics_views import MOST_LIMIT, USAGE_METRICS, WIDTHS
+from routing.faults import Fault as F
 
 Schema = dict[str, Any]
 

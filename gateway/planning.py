@@ -17,7 +17,7 @@ from accounts.callers import Caller
 from gateway import choosing
 from gateway.attribution import calling_app
 from gateway.dialects import Dialect, named
-from gateway.errors import Fault, Forbidden, GatewayError, InvalidRequest, UpstreamFault
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
 from gateway.naming import chats, find, find_model, pool, reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
@@ -27,6 +27,7 @@ from gateway.snapshot import Snapshot
 from gateway.wishes import NO_HEADERS, pinned, wish
 from routing.catalog import Model
 from routing.choice import Chosen
+from routing.faults import Fault
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
 from routing.policy import DEFAULT, Policy, falling_back

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from gateway.dialects import named
 from gateway.errors import RateLimited
 from gateway.planning import Call
 from gateway.process import Process
@@ -25,7 +24,7 @@ class Queue:
         Raises whatever `relay` does; `RateLimited` once the dialect's patience is over, and at once when it has none.
         """
         clock = asyncio.get_running_loop().time
-        until = clock() + named(call.caller.dialect).queue_seconds
+        until = clock() + call.dialect.queue_seconds
         while True:
             parts = relay(process, call)
             try:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from gateway import signing, sse
 from gateway.attempt import Attempt
 from gateway.dialling import Dialling, Pace
-from gateway.errors import Fault, GatewayError, UpstreamFault
+from gateway.errors import GatewayError, UpstreamFault
 from gateway.files import inline_files
 from gateway.generation import Generation
 from gateway.planning import Call
@@ -30,6 +30,7 @@ from gateway.process import Process
 from gateway.protocols.openai_chat import AnswerReader, ChatRequest, error_event, upstream_body
 from gateway.upstream import Dial, Reply
 from routing.base_url import parse_base_url
+from routing.faults import Fault
 
 KEEP_ALIVE = sse.comment("keep-alive")
 # An answer may be longer in bytes than its cap in tokens, but not without bound.

@@ -37,8 +37,9 @@ from yarl import URL
 from gateway.connection import READ_BUFFER, Line, drop, guarded_pool, verified_context
 from gateway.content_coding import Inflater, Undecodable
 from gateway.egress import Egress, ForbiddenAddress
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from routing.base_url import BadUrl, BaseUrl, parse_base_url, request_target
+from routing.faults import Fault
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_HEADER_BYTES = 64 * 1024

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.content_coding import FREE, MAX_MEMBERS, MAX_RATIO, PIECE, Inflater, Undecodable
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
+from routing.faults import Fault
 from tests.raw_upstream import CHUNKED, Peer, RawUpstream, answer, call, chunk, client, on_both_loops, says
 
 BODY = b'{"choices":[{"message":{"content":"' + bytes(range(32, 127)) * 40 + b'"}}]}'

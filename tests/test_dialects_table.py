@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gateway.dialects import DIALECTS, EZROUTER, STANDARD, ZENMUX, Dialect, Envelope, ErrorRow, named
 from gateway.errors import (
     BodyTooLarge,
-    Fault,
     Forbidden,
     GatewayError,
     InsufficientCredit,
@@ -27,6 +26,7 @@ from gateway.errors import (
     UpstreamFault,
 )
 from gateway.protocols.openai_chat import error_event
+from routing.faults import Fault
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = sorted(DIALECTS.values(), key=lambda dialect: dialect.name)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import Fault, InvalidRequest, UpstreamFault
+from gateway.errors import InvalidRequest, UpstreamFault
 from gateway.protocols.openai_chat import error_event, fault_from_response
 from gateway.protocols.openai_chat.faults import clean, fault_in_answer, read_retry_after
+from routing.faults import Fault
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -8,8 +8,9 @@ import pytest
 
 from billing.tokens import Tokens
 from gateway.dialects import STANDARD
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat.answer import MAX_ASSEMBLED, MAX_WHOLE
+from routing.faults import Fault
 from tests.openai_answers import DONE, OURS, chunk, event, reader, relay, relay_at_every_cut, shown, usage, whole
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 40, "total_tokens": 51}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from billing.tokens import Tokens
 from gateway.dialects import STANDARD, ZENMUX
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
+from routing.faults import Fault
 from tests.openai_answers import DONE, chunk, event, reader, relay, relay_at_every_cut, usage
 
 OK = chunk({"role": "assistant", "content": "ok"})

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.upstream import Reply, Upstream
+from routing.faults import Fault
 from tests.raw_upstream import CHUNKED, Peer, RawUpstream, answer, call, chunk, client, on_both_loops, says
 
 

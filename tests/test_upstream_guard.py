@@ -12,9 +12,10 @@ from yarl import URL
 
 from gateway.connection import GuardedResolver, guarded_pool, guarded_socket, verified_context
 from gateway.egress import Egress, ForbiddenAddress
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.upstream import Dial, Upstream
 from routing.base_url import BadUrl, BaseUrl, parse_base_url
+from routing.faults import Fault
 from tests.raw_upstream import (
     Canaries,
     RawUpstream,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
+from routing.faults import Fault
 from tests.raw_upstream import (
     CHUNKED,
     PATIENCE,

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway.egress import Egress
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.upstream import Dial, Upstream
 from routing.base_url import BaseUrl
+from routing.faults import Fault
 from tests.authority import Authority
 from tests.raw_upstream import PATIENCE, Peer, RawUpstream, TableResolver, answer, on_both_loops, says
 

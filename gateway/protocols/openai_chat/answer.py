@@ -19,13 +19,14 @@ import msgspec
 from billing.tokens import Tokens, estimate
 from gateway import sse, strict_json
 from gateway.dialects import STANDARD, Dialect
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat.choice import Choice, Manner, index_of, one_an_index
 from gateway.protocols.openai_chat.faults import fault_in_answer
 from gateway.protocols.openai_chat.opening import Opening
 from gateway.protocols.openai_chat.usage import BadUsage
 from gateway.protocols.openai_chat.usage import read as read_usage
 from gateway.protocols.openai_chat.usage import show as show_usage
+from routing.faults import Fault
 
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat.request import ChatRequest

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat.faults import fault_in_answer
 from gateway.protocols.openai_chat.message import Draft, deltas, merge, reasoning_bytes, text_bytes
 from gateway.protocols.openai_chat.reasoning import NAMES as REASONING
 from gateway.protocols.openai_chat.reasoning import Reasoning
 from gateway.protocols.openai_chat.tool_calls import ToolCalls, whole_calls
 from gateway.stops import Stopper
+from routing.faults import Fault
 
 MAX_CHOICES = 128
 

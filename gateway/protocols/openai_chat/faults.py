@@ -14,7 +14,8 @@ from typing import Any
 
 from gateway import sse, strict_json
 from gateway.dialects import STANDARD, Dialect
-from gateway.errors import Fault, GatewayError, UpstreamFault
+from gateway.errors import GatewayError, UpstreamFault
+from routing.faults import Fault
 
 MAX_RETRY_AFTER = 60
 MAX_MESSAGE = 500

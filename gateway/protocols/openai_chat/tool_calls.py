@@ -8,7 +8,8 @@ of a call.
 from typing import Any
 
 from gateway import strict_json
-from gateway.errors import Fault, UpstreamFault
+from gateway.errors import UpstreamFault
+from routing.faults import Fault
 
 _KINDS = ("function", "custom")  # An object under one of these names holds a call's name and what it is given.
 _GIVEN = {"function": "arguments", "custom": "input"}
