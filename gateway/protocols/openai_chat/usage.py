@@ -8,19 +8,18 @@ Not taken for a lie: a `total_tokens` that is not the sum, since the parts are w
 of zeros, which some servers put into every chunk until they know.
 """
 
-from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct
 
 from billing.tokens import LARGEST, Tokens
 
+Count = Annotated[int, Meta(ge=0, le=LARGEST)] | None  # Neither `true` nor `1.0` is one.
+
 _NOTHING: dict[str, Any] = {}
 _PRIVATE = frozenset({"cost", "cost_details"})  # What the provider bills the operator is not the tenant's to see.
-# Counts inside prompt and completion that nobody is billed by; shown, so they must be counts too.
-_TEXT = "text_tokens"
-_PREDICTED = ("accepted_prediction_tokens", "rejected_prediction_tokens")
 # Fields that only some dialects have; one of them would tell others who the provider is.
 _EXTRAS = frozenset(
     {
@@ -28,19 +27,65 @@ _EXTRAS = frozenset(
         *("claude_cache_creation_5_m_tokens", "claude_cache_creation_1_h_tokens"),
     }
 )
-
-
-_CORE = frozenset(
-    {
-        *("prompt_tokens", "completion_tokens", "total_tokens"),
-        *("prompt_tokens_details", "completion_tokens_details"),
-    }
-)
 _NOT_PASSED = _PRIVATE | _EXTRAS
 
 
 class BadUsage(ValueError):
     """The usage object cannot be believed; the message says why, for the operator."""
+
+
+class _CacheWrites(Struct):
+    """Tokens written to a cache, by how long they live; some servers count them in the details, some beside them."""
+
+    ephemeral_5m_input_tokens: Count = None
+    claude_cache_creation_5_m_tokens: Count = None
+    ephemeral_1h_input_tokens: Count = None
+    claude_cache_creation_1_h_tokens: Count = None
+    cache_creation_input_tokens: Count = None
+    cache_write_tokens: Count = None
+
+
+class _PromptDetails(_CacheWrites):
+    cached_tokens: Count = None
+    audio_tokens: Count = None
+    image_tokens: Count = None
+    text_tokens: Count = None
+    web_search: Count = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: Count = None
+    audio_tokens: Count = None
+    # Nobody is billed by these; they are shown, so they must be counts too.
+    text_tokens: Count = None
+    accepted_prediction_tokens: Count = None
+    rejected_prediction_tokens: Count = None
+
+
+class _ServerToolUse(Struct):
+    web_search_requests: Count = None
+
+
+class _Usage(_CacheWrites):
+    """Every name under which servers send a count. Null is as good as absent; so is zero, but for the core counts."""
+
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    total_tokens: Count = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    input_tokens: Count = None
+    output_tokens: Count = None
+    input_tokens_details: _PromptDetails | None = None
+    output_tokens_details: _CompletionDetails | None = None
+    cached_tokens: Count = None
+    prompt_cache_hit_tokens: Count = None
+    server_tool_use: _ServerToolUse | None = None
+
+
+_NO_PROMPT_DETAILS = _PromptDetails()
+_NO_COMPLETION_DETAILS = _CompletionDetails()
+_NO_TOOLS = _ServerToolUse()
 
 
 def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
@@ -51,13 +96,13 @@ def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
     reasoning was left out of `completion_tokens` (prompt + completion + reasoning = total, as some servers
     do), it is put in.
     """
-    if type(usage) is not dict:
-        raise BadUsage("usage is not an object")
-    sent = _section(usage, "prompt_tokens_details", "input_tokens_details")
-    written = _section(usage, "completion_tokens_details", "output_tokens_details")
-    prompt = _count((usage,), "prompt_tokens", "input_tokens")
-    completion = _count((usage,), "completion_tokens", "output_tokens")
-    total = _count((usage,), "total_tokens")
+    try:
+        sent = msgspec.convert(usage, _Usage)
+    except msgspec.ValidationError as error:
+        raise BadUsage(str(error)) from None
+    prompt = sent.input_tokens if sent.prompt_tokens is None else sent.prompt_tokens
+    completion = sent.output_tokens if sent.completion_tokens is None else sent.completion_tokens
+    total = sent.total_tokens
     if not (prompt or completion or total):
         return None
     if prompt is None and total is not None and completion is not None:
@@ -66,32 +111,26 @@ def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
         completion = total - prompt
     if prompt is None or completion is None:
         raise BadUsage("usage lacks a core count")
-    if not sent and not written and usage.keys() <= _CORE:  # as many servers send it: nothing more to look for
-        tokens = Tokens(prompt=prompt, completion=completion)
-        _believe(tokens)
-        return tokens, usage
-    reasoning = _count((written,), "reasoning_tokens") or 0
+    reading = sent.prompt_tokens_details or sent.input_tokens_details or _NO_PROMPT_DETAILS
+    writing = sent.completion_tokens_details or sent.output_tokens_details or _NO_COMPLETION_DETAILS
+    tools = sent.server_tool_use or _NO_TOOLS
+    reasoning = writing.reasoning_tokens or 0
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning
-    written_5m, written_1h = _cache_writes((sent, usage))
+    written_5m, written_1h = _cache_writes(reading, sent)
     tokens = Tokens(
         prompt=prompt,
         completion=completion,
-        cached=_count((sent,), "cached_tokens") or _count((usage,), "cached_tokens", "prompt_cache_hit_tokens") or 0,
+        cached=reading.cached_tokens or sent.cached_tokens or sent.prompt_cache_hit_tokens or 0,
         cache_write_5m=written_5m,
         cache_write_1h=written_1h,
-        audio_input=_count((sent,), "audio_tokens") or 0,
-        image_input=_count((sent,), "image_tokens") or 0,
+        audio_input=reading.audio_tokens or 0,
+        image_input=reading.image_tokens or 0,
         reasoning=reasoning,
-        audio_output=_count((written,), "audio_tokens") or 0,
-        web_searches=_count((sent,), "web_search")
-        or _count((_section(usage, "server_tool_use"),), "web_search_requests")
-        or 0,
+        audio_output=writing.audio_tokens or 0,
+        web_searches=reading.web_search or tools.web_search_requests or 0,
     )
     _believe(tokens)
-    _count((sent,), _TEXT)
-    for name in (_TEXT, *_PREDICTED):
-        _count((written,), name)
     return tokens, usage
 
 
@@ -112,26 +151,50 @@ def show(
       completion has room for, and never billed: the counts of the core are what is billed
     - `cost`: dollars charged to the tenant; None: not shown
     """
-    sent = _NOTHING if sent is None else sent
-    reasoning = tokens.reasoning or min(thought, tokens.completion - tokens.audio_output)
-    read = _section(sent, "prompt_tokens_details", "input_tokens_details")
-    written = _section(sent, "completion_tokens_details", "output_tokens_details")
+    sent = sent or _NOTHING
+    prompt, completion = tokens.prompt, tokens.completion
+    reading = sent.get("prompt_tokens_details") or sent.get("input_tokens_details") or _NOTHING
+    writing = sent.get("completion_tokens_details") or sent.get("output_tokens_details") or _NOTHING
+    cache_write = tokens.cache_write_5m + tokens.cache_write_1h
+    # The text's count is the provider's, else what no other modality has.
+    text_read = reading.get("text_tokens")
+    if text_read is None:
+        text_read = prompt - tokens.audio_input - tokens.image_input
+    reasoning = tokens.reasoning
+    if thought and not reasoning:
+        reasoning = min(thought, completion - tokens.audio_output)
+    text_written = writing.get("text_tokens") if reasoning == tokens.reasoning else None
+    if text_written is None:
+        text_written = completion - tokens.audio_output - reasoning
     made: dict[str, Any] = {
-        "prompt_tokens": tokens.prompt,
-        "completion_tokens": tokens.completion,
-        "total_tokens": tokens.total,
-        "prompt_tokens_details": _prompt_details(tokens, read),
-        "completion_tokens_details": written
-        | {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {
+            **reading,
+            "cached_tokens": tokens.cached,
+            "audio_tokens": tokens.audio_input,
+            "image_tokens": tokens.image_input,
+            "text_tokens": text_read,
+            "cache_creation_input_tokens": cache_write,
+            "cache_write_tokens": cache_write,
+            "ephemeral_5m_input_tokens": tokens.cache_write_5m,
+            "ephemeral_1h_input_tokens": tokens.cache_write_1h,
+            "web_search": tokens.web_searches,
+        },
+        "completion_tokens_details": {
+            **writing,
             "reasoning_tokens": reasoning,
             "audio_tokens": tokens.audio_output,
-            _TEXT: _text(written, tokens.completion - tokens.audio_output - reasoning, reasoning == tokens.reasoning),
-        }
-        | {name: written.get(name) or 0 for name in _PREDICTED},
-        "input_tokens": tokens.prompt,
-        "output_tokens": tokens.completion,
+            "text_tokens": text_written,
+            "accepted_prediction_tokens": writing.get("accepted_prediction_tokens") or 0,
+            "rejected_prediction_tokens": writing.get("rejected_prediction_tokens") or 0,
+        },
+        "input_tokens": prompt,
+        "output_tokens": completion,
     }
-    made |= {name: value for name, value in sent.items() if name not in made and name not in _NOT_PASSED}
+    if not sent.keys() <= made.keys():
+        made |= {name: value for name, value in sent.items() if name not in made and name not in _NOT_PASSED}
     if extras:
         known = {
             "usage_semantic": "openai",  # Cached tokens are inside the prompt's.
@@ -145,55 +208,13 @@ def show(
     return made
 
 
-def _prompt_details(tokens: Tokens, sent: dict[str, Any]) -> dict[str, Any]:
-    cache_write = tokens.cache_write_5m + tokens.cache_write_1h
-    return sent | {
-        "cached_tokens": tokens.cached,
-        "audio_tokens": tokens.audio_input,
-        "image_tokens": tokens.image_input,
-        _TEXT: _text(sent, tokens.prompt - tokens.audio_input - tokens.image_input),
-        "cache_creation_input_tokens": cache_write,
-        "cache_write_tokens": cache_write,
-        "ephemeral_5m_input_tokens": tokens.cache_write_5m,
-        "ephemeral_1h_input_tokens": tokens.cache_write_1h,
-        "web_search": tokens.web_searches,
-    }
-
-
-def _text(sent: dict[str, Any], rest: int, believed: bool = True) -> int:
-    """The text's count: the provider's, else what no other modality has."""
-    said: int | None = sent.get(_TEXT) if believed else None
-    return rest if said is None else said
-
-
-def _section(usage: dict[str, Any], *names: str) -> dict[str, Any]:
-    for name in names:
-        section = usage.get(name)
-        if type(section) is dict:
-            return section
-        if section is not None:
-            raise BadUsage(f"{name} is not an object")
-    return _NOTHING
-
-
-def _count(places: Iterable[dict[str, Any]], *names: str) -> int | None:
-    """The first of `names` that is there and not null. `True` is an int to Python and a lie here."""
-    for place in places:
-        for name in names:
-            count = place.get(name)
-            if count is None:
-                continue
-            if type(count) is not int or not 0 <= count <= LARGEST:
-                raise BadUsage(f"{name} is not a count")
-            return count
-    return None
-
-
-def _cache_writes(places: tuple[dict[str, Any], ...]) -> tuple[int, int]:
+def _cache_writes(*places: _CacheWrites) -> tuple[int, int]:
     """Tokens written to a cache for five minutes and for an hour. What no split names lives five minutes."""
-    short = _count(places, "ephemeral_5m_input_tokens", "claude_cache_creation_5_m_tokens") or 0
-    long = _count(places, "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens") or 0
-    whole = _count(places, "cache_creation_input_tokens", "cache_write_tokens") or 0
+    short = long = whole = 0
+    for sent in places:
+        short = short or sent.ephemeral_5m_input_tokens or sent.claude_cache_creation_5_m_tokens or 0
+        long = long or sent.ephemeral_1h_input_tokens or sent.claude_cache_creation_1_h_tokens or 0
+        whole = whole or sent.cache_creation_input_tokens or sent.cache_write_tokens or 0
     return max(short, whole - long), long
 
 
