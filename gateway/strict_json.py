@@ -62,6 +62,7 @@ _decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_
 _decode_answer = json.JSONDecoder(
     object_pairs_hook=_object_of_an_answer, parse_float=float, parse_constant=float
 ).decode
+_decode_plainly = msgspec.json.Decoder().decode  # The fastest. Refuses what `loads` does but for keys sent twice.
 _TOO_DEEP = f"The body nests deeper than {MAX_DEPTH} levels. Flatten it."
 
 
@@ -83,6 +84,14 @@ def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
     `NaN`, infinities and numbers out of range are floats that are not finite, so that whoever needs a count sees that
     it is none; `dumps` writes them as null. Of a `usage` that is there twice the last one stands.
     """
+    if len(body) <= 8 * most_values and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        try:
+            value = _decode_plainly(body)
+        except ValueError:
+            return _loads(body, _decode_answer, most_values)  # Which tells a number that is none from no JSON at all.
+        # Of a key that is there twice one is gone, and with it two of the quotes.
+        if _encode(value).count(b'"') == body.count(b'"') and b"\\u0022" not in body:
+            return value
     return _loads(body, _decode_answer, most_values)
 
 

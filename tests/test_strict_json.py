@@ -2,13 +2,14 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.strict_json import MAX_DEPTH, MAX_VALUES, BadJson, dumps, loads
+from gateway.strict_json import MAX_DEPTH, MAX_VALUES, BadJson, dumps, loads, loads_answer
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -196,8 +197,11 @@ def test_bytes_are_json_or_refused(body: bytes) -> None:
         assert loads(dumps(value)) == value
 
 
-@given(values, st.data())
-def test_a_real_body_with_a_flaw_is_refused_or_means_the_same(value: Any, data: st.DataObject) -> None:
+@pytest.mark.parametrize("parse", [loads, loads_answer])
+@given(value=values, data=st.data())
+def test_a_real_body_with_a_flaw_is_refused_or_means_the_same(
+    parse: Callable[[bytes], Any], value: Any, data: st.DataObject
+) -> None:
     body = bytearray(json.dumps({"model": "m", "x": value}, ensure_ascii=data.draw(st.booleans())).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(body) - 1))
@@ -205,14 +209,20 @@ def test_a_real_body_with_a_flaw_is_refused_or_means_the_same(value: Any, data: 
             st.sampled_from([b"", b"\\", b'"', b"\xff", b"\\ud800", b"NaN", b"[", b"}", b"\x00", b"1e999"])
         )
     try:
-        value = loads(bytes(body))
+        value = parse(bytes(body))
     except BadJson:
         return
-    assert value == json.loads(bytes(body))
+    assert repr(value) == repr(json.loads(bytes(body), object_pairs_hook=_each_once))
 
 
-@given(st.dictionaries(texts, scalars, min_size=1, max_size=5), st.data())
-def test_no_key_gets_in_twice(members: dict[str, Any], data: st.DataObject) -> None:
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("parse", [loads, loads_answer])
+@given(members=st.dictionaries(texts, scalars, min_size=1, max_size=5), data=st.data())
+def test_no_key_gets_in_twice(parse: Callable[[bytes], Any], members: dict[str, Any], data: st.DataObject) -> None:
     twice = data.draw(st.sampled_from(sorted(members)))
     pairs = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in members.items()]
     spelling = "".join(
@@ -220,5 +230,32 @@ def test_no_key_gets_in_twice(members: dict[str, Any], data: st.DataObject) -> N
     )  # Wholly escaped, as a client might to hide it.
     pairs.insert(data.draw(st.integers(0, len(pairs))), f'"{spelling}":0')
     with pytest.raises(BadJson) as refused:
-        loads(("{" + ",".join(pairs) + "}").encode())
+        parse(("{" + ",".join(pairs) + "}").encode())
     assert refused.value.param == twice
+
+
+@pytest.mark.parametrize("quotes", [b'\\"\\"', b"\\u0022\\u0022", b"\\u0022\\\\u0022", b"\\\\u0022"])
+def test_quotes_in_a_text_hide_no_second_key_of_an_answer(quotes: bytes) -> None:
+    text = b'{"choices":[{"text":"%b"}]}' % quotes
+    assert loads_answer(text) == json.loads(text)
+    with pytest.raises(BadJson) as refused:
+        loads_answer(b'{"choices":1,' + text[1:])
+    assert refused.value.param == "choices"
+
+
+def test_of_two_usages_in_an_answer_the_last_one_stands() -> None:
+    assert loads_answer(b'{"usage":{"a":1},"x":["\\u0022"],"usage":{"a":2}}') == {"usage": {"a": 2}, "x": ['"']}
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        (b"[18446744073709551616,-9223372036854775809]", [2**64, -(2**63) - 1]),
+        (b"[%b]" % (b"9" * 4300), [int("9" * 4300)]),
+        (b"[0.1,1e-7,-0.0,12345678901234567.0]", [0.1, 1e-7, -0.0, 12345678901234568.0]),
+        (b"[1e999,-Infinity,NaN]", [float("inf"), float("-inf"), float("nan")]),
+        (b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, None),
+    ],
+)
+def test_numbers_of_an_answer_pass_as_they_are(body: bytes, read: Any) -> None:
+    assert repr(loads_answer(body)) == (repr(read) if read else body.decode())
