@@ -22,7 +22,7 @@ from gateway.dialects import STANDARD, Dialect
 from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat.choice import Choice, Manner, index_of, one_an_index
 from gateway.protocols.openai_chat.faults import fault_in_answer
-from gateway.protocols.openai_chat.opening import Opening
+from gateway.protocols.openai_chat.opening import opening
 from gateway.protocols.openai_chat.usage import BadUsage
 from gateway.protocols.openai_chat.usage import read as read_usage
 from gateway.protocols.openai_chat.usage import show as show_usage
@@ -40,7 +40,7 @@ _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 
 _decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
-_encode = strict_json.dumps
+_encode = msgspec.json.Encoder().encode
 
 
 class AnswerReader:
@@ -113,7 +113,7 @@ class AnswerReader:
         if request.stream and (dialect.null_usage or request.include_usage):
             self._ours["usage"] = None
         self._choices: dict[int, Choice] = {}
-        self._opening = Opening()
+        self._opening = b""  # What came before it was clear whether this is JSON or a stream.
         self._events: sse.EventReader | None = None
         self._whole: bytearray | None = None
         self._fed = 0
@@ -131,7 +131,10 @@ class AnswerReader:
 
         All of them have been handed out if client and upstream both stream; else none before `final`.
         """
-        return sum(choice.bytes for choice in self._choices.values())
+        total = 0
+        for choice in self._choices.values():
+            total += choice.bytes
+        return total
 
     @property
     def said(self) -> str:
@@ -160,10 +163,11 @@ class AnswerReader:
         if self.complete:
             return []
         if self._events is None and self._whole is None:
-            known = self._opening.feed(data)
-            if known is None:
+            is_json, data = opening(self._opening + data)
+            if is_json is None:
+                self._opening = data
                 return []
-            is_json, data = known
+            self._opening = b""
             if is_json:
                 self._whole = bytearray()
             else:
@@ -234,9 +238,11 @@ class AnswerReader:
         if self._usage is None:
             return None
         tokens, sent = self._usage
-        thought = estimate(sum(choice.reasoning_bytes for choice in self._choices.values()))
+        thought = 0
+        for choice in self._choices.values():
+            thought += choice.reasoning_bytes
         cost = self._cost if self._request.wants_cost else None
-        return show_usage(tokens, sent, extras=self._dialect.usage_extras, thought=thought, cost=cost)
+        return show_usage(tokens, sent, extras=self._dialect.usage_extras, thought=estimate(thought), cost=cost)
 
     def _done(self) -> None:
         """The upstream said that it is done, maybe without saying why, or nothing more is wanted of it."""
@@ -269,12 +275,6 @@ class AnswerReader:
                 self._done()
 
     def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
-        if payload == b"[DONE]":
-            self._done()
-            return
-        if payload.startswith(b":"):
-            self.skipped += 1
-            return
         try:
             brackets = payload.count(b"[") + payload.count(b"{")
             chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads_answer(payload)
@@ -301,9 +301,12 @@ class AnswerReader:
             out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
 
     def _second_look(self, name: bytes, payload: bytes) -> Any:
-        """What is not plain JSON may still be an end, an error in prose, blank, or full of numbers that are none."""
+        """What is not plain JSON: the end, a comment, an error in prose, a blank, or numbers that are none."""
         if payload.strip() == b"[DONE]":
             self._done()
+            return None
+        if payload.startswith(b":"):
+            self.skipped += 1
             return None
         try:
             return strict_json.loads_answer(payload)
@@ -327,7 +330,8 @@ class AnswerReader:
         if usage is not None:
             self._take_usage(usage)
         choices = chunk.get("choices")
-        self._note_id(chunk)
+        if not self.upstream_id:
+            self._note_id(chunk)
         chunk.update(self._ours)
         if not choices:
             chunk["choices"] = []
@@ -339,17 +343,15 @@ class AnswerReader:
         kept = []
         for sent in choices:
             index = index_of(sent)
-            state = self._choices.get(index) or self._open(index)
+            state = self._choices.get(index)
+            if state is None:
+                state = self._choices[index] = Choice(index, self._manner)
             shown = state.take(sent, chunk)
             self.meaningful = self.meaningful or state.meaningful
             if shown is not None:
                 kept.append(shown)
         chunk["choices"] = kept
         return chunk if kept else None
-
-    def _open(self, index: int) -> Choice:
-        self._choices[index] = state = Choice(index, self._manner)
-        return state
 
     def _stopped(self) -> bool:
         """Whether each choice the client asked for has met one of its stop sequences."""
@@ -358,7 +360,7 @@ class AnswerReader:
 
     def _note_id(self, answer: dict[str, Any]) -> None:
         id = answer.get("id")
-        if not self.upstream_id and type(id) is str:
+        if type(id) is str:
             self.upstream_id = id.replace("\0", "")[:MAX_ID]
 
     def _take_usage(self, usage: Any) -> None:
@@ -398,10 +400,10 @@ class AnswerReader:
         answer.update(self._ours)
         answer["choices"] = choices = one_an_index(choices, self._request.n)
         for sent in choices:
-            choice = self._open(sent["index"])
-            choice.take_whole(sent, answer)
+            choice = self._choices[sent["index"]] = Choice(sent["index"], self._manner)
+            choice.take_whole(sent)
             if self._streams:
-                for part in choice.in_chunks(sent):
+                for part in choice.in_chunks(sent, answer):
                     self._late.append(sse.encode(_encode(answer | {"choices": [part]})))
         self._done()
         for sent in choices:

@@ -1,7 +1,6 @@
 """One choice of an answer while its chunks pass: what is shown at once, and what is held back for the end."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import UpstreamFault
 from gateway.protocols.openai_chat.faults import fault_in_answer
@@ -27,8 +26,7 @@ PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
 _NULLABLE = REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(NamedTuple):
     """How one client wants its choices written.
 
     - `logprobs`: it asked for log probabilities; `null_logprobs`: a chunk without them says so
@@ -77,11 +75,11 @@ class Choice:
         self._manner = manner
         self._opened = bool(manner.after)  # The chunk with the role has gone out.
         # Blanks that end what was said before, and that the rest may say again.
-        self._blanks = manner.after[len(manner.after.rstrip()) :]
+        self._blanks = manner.after[len(manner.after.rstrip()) :] if manner.after else ""
         self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
         self._plain = self._stopper is None  # Text goes out as it came.
-        self._reasoning = Reasoning()
+        self._reasoning: Reasoning | None = None
         self._calls: ToolCalls | None = None
         self._mirrored: int | None = None  # The tool call that a client of `functions` sees as its function call.
         self._said = False  # There was something but reasoning and calls.
@@ -127,7 +125,9 @@ class Choice:
         rest = {name: value for name, value in choice.items() if name != "delta"}
         if not bare and rest.get("logprobs"):
             rest["logprobs"] = None  # They belong to the text, which goes ahead.
-        self._end(native, envelope, rest)
+        self._end(native, rest)
+        self.envelope = self.envelope | {k: v for k, v in envelope.items() if k != "choices"}
+        self._rest = self._rest | rest
         if bare and not opens:
             return None
         shown: dict[str, Any] = {"index": self.index, "delta": delta, "finish_reason": None}
@@ -142,20 +142,23 @@ class Choice:
         """What was said, if it was kept and is plain text alone; else empty."""
         return "".join(self._kept or ())
 
-    def take_whole(self, choice: dict[str, Any], envelope: dict[str, Any]) -> None:
+    def take_whole(self, choice: dict[str, Any]) -> None:
         """The choice of a whole answer, normalised in place.
 
         Its finish reason is put right by `finish_whole`, after `conclude`.
         """
-        message = choice.get("message")
-        if type(message) is not dict:
+        sent = choice.get("message")
+        if type(sent) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice has no message")
-        ordered: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
-        message = choice["message"] = ordered | message | {"role": "assistant"}
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
+        message |= sent
+        message["role"] = "assistant"
+        choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
-        self._reasoning.spread(message)
-        calls = whole_calls(message.pop("tool_calls", None), self._manner.call_prefix)
-        self._note_calls(message, calls, calls[:1])
+        self._spread(message)
+        if "tool_calls" in message or "function_call" in message:
+            calls = whole_calls(message.pop("tool_calls", None), self._manner.call_prefix)
+            self._note_calls(message, calls, calls[:1])
         self._weigh(message)
         choice["index"] = self.index
         self._mask(choice)
@@ -163,15 +166,13 @@ class Choice:
             self._cut(self._stopper, choice, message)
         if not message["content"] and "tool_calls" in message:
             message["content"] = None
-        rest = {k: v for k, v in choice.items() if k not in ("message", "logprobs")}
-        self.envelope = envelope
         if native := choice.get("finish_reason"):
-            self._end(native, envelope, rest)
-        else:
-            self._rest = rest
+            self._end(native, choice)
 
-    def in_chunks(self, choice: dict[str, Any]) -> list[dict[str, Any]]:
+    def in_chunks(self, choice: dict[str, Any], envelope: dict[str, Any]) -> list[dict[str, Any]]:
         """What `take_whole` made of a choice, as the choices of chunks."""
+        self.envelope = envelope
+        self._rest = {k: v for k, v in choice.items() if k not in ("message", "logprobs")}
         parts: list[dict[str, Any]] = [
             {"index": self.index, "delta": delta, "finish_reason": None} for delta in deltas(choice["message"])
         ]
@@ -225,8 +226,10 @@ class Choice:
 
     def finish_whole(self, choice: dict[str, Any]) -> None:
         """Put the finish reason of `take_whole`'s choice right."""
-        for name, value in self._ending().items():
-            choice[name] = value if name == "finish_reason" else choice.get(name) or value
+        told = choice.get("native_finish_reason")
+        choice |= self._ending()
+        if told:
+            choice["native_finish_reason"] = told
 
     def closing(self) -> dict[str, Any]:
         """The choice of its last chunk: no text, the finish reason and what came with it."""
@@ -241,19 +244,20 @@ class Choice:
             return {"finish_reason": self.finish}
         return {"finish_reason": self.finish, "native_finish_reason": self.native}
 
-    def _end(self, native: Any, envelope: dict[str, Any], rest: dict[str, Any]) -> None:
+    def _end(self, native: Any, choice: dict[str, Any]) -> None:
         """Take a finish reason. The last one stands, but a mere `stop` does not undo one that says more."""
         if type(native) is not str:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "a finish reason is not a string")
-        if native.lower() in _FAILURES:
-            raise fault_in_answer(rest.get("error") or {}, f"finish_reason {native[:40]}".encode())
-        finish = native if native in FINISHES else _FINISH_WORDS.get(native.lower(), "stop")
+        finish = native
+        if native not in FINISHES:
+            word = native.lower()
+            if word in _FAILURES:
+                raise fault_in_answer(choice.get("error") or {}, f"finish_reason {native[:40]}".encode())
+            finish = _FINISH_WORDS.get(word, "stop")
         if self.finish is None or finish != "stop":
             self.finish, self.native = finish, native
         # Before the calls that it announces it says nothing yet.
         self.meaningful = self.meaningful or finish not in ("tool_calls", "function_call")
-        self.envelope = self.envelope | {k: v for k, v in envelope.items() if k != "choices"}
-        self._rest = self._rest | rest
 
     def _mask(self, choice: dict[str, Any]) -> None:
         """Log probabilities are for those who asked; where there are none, null."""
@@ -271,8 +275,7 @@ class Choice:
         else:
             role: dict[str, Any] = {"role": "assistant"}
             delta, self._opened = role | delta | role, True
-        if not REASONING.isdisjoint(delta):
-            self._reasoning.spread(delta)
+        self._spread(delta)
         if "tool_calls" in delta or "function_call" in delta:
             self._calls = self._calls or ToolCalls(self._manner.call_prefix)
             calls = self._calls.take(delta.pop("tool_calls", None))
@@ -286,6 +289,11 @@ class Choice:
         if self._stopper:
             self._hold(self._stopper, delta)
         return delta
+
+    def _spread(self, part: dict[str, Any]) -> None:
+        if not REASONING.isdisjoint(part):
+            self._reasoning = self._reasoning or Reasoning()
+            self._reasoning.spread(part)
 
     def _keep(self, delta: dict[str, Any]) -> None:
         assert self._kept is not None
@@ -357,7 +365,8 @@ class Choice:
             self.reasoning_bytes += thought
             self.bytes += thought
         self.bytes += text_bytes(part)
-        self._said = self._said or bool(part.get("content") or part.get("refusal") or part.get("audio"))
+        if not self._said:
+            self._said = bool(part.get("content") or part.get("refusal") or part.get("audio"))
         if not self._manner.reasoning:
             for name in REASONING & part.keys():
                 del part[name]

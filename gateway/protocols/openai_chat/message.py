@@ -106,7 +106,11 @@ def merge(message: dict[str, Any], more: dict[str, Any]) -> None:
 
 def text_bytes(part: dict[str, Any]) -> int:
     """UTF-8 bytes that a model wrote in a delta or message, but for reasoning: content, refusal, arguments."""
-    size = _size(part.get("content")) + _size(part.get("refusal"))
+    size = 0
+    if content := part.get("content"):
+        size = _size(content)
+    if refusal := part.get("refusal"):
+        size += _size(refusal)
     calls = part.get("tool_calls")
     for call in calls if type(calls) is list else ():
         for inner in (call.get("function"), call.get("custom")) if type(call) is dict else ():
@@ -119,7 +123,8 @@ def text_bytes(part: dict[str, Any]) -> int:
 
 def reasoning_bytes(part: dict[str, Any]) -> int:
     """UTF-8 bytes of reasoning in it. Under two names it is one text."""
-    return max(_size(part.get("reasoning")), _size(part.get("reasoning_content")))
+    text, copy = part.get("reasoning"), part.get("reasoning_content")
+    return _size(text) if copy is text else max(_size(text), _size(copy))
 
 
 def _size(text: Any) -> int:

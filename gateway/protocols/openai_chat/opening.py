@@ -5,32 +5,23 @@ _BOM = b"\xef\xbb\xbf"
 _MAX_HELD = 1 << 16
 
 
-class Opening:
-    """Holds bytes back until one of them says something. Blanks, a byte order mark and comments do not."""
+def opening(head: bytes) -> tuple[bool | None, bytes]:
+    """Whether it is JSON, and the bytes from where that begins or, of a stream, is sure.
 
-    __slots__ = ("_held",)
-
-    def __init__(self) -> None:
-        self._held = b""
-
-    def feed(self, data: bytes) -> tuple[bool, bytes] | None:
-        """Whether it is JSON, and the bytes from where that begins or, of a stream, is sure; None: not yet."""
-        head = self._held + data
-        self._held = b""
-        while True:
-            head = head.lstrip(_BLANK)
-            if len(head) < 3 and _BOM.startswith(head):
-                break
-            if head.startswith(_BOM):
-                head = head[3:]
-            elif head.startswith(b"{"):
-                return True, head
-            elif not head.startswith(b":") or len(head) > _MAX_HELD:
-                return False, head
-            else:
-                ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
-                if not ends:
-                    break
-                head = head[min(ends) :]
-        self._held = head
-        return None
+    None: not yet, since blanks, a byte order mark and comments say nothing; then the bytes belong before the next ones.
+    """
+    while True:
+        head = head.lstrip(_BLANK)
+        if head.startswith(b"{"):
+            return True, head
+        if len(head) < 3 and _BOM.startswith(head):
+            return None, head
+        if head.startswith(_BOM):
+            head = head[3:]
+        elif not head.startswith(b":") or len(head) > _MAX_HELD:
+            return False, head
+        else:
+            ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
+            if not ends:
+                return None, head
+            head = head[min(ends) :]

@@ -30,13 +30,15 @@ class Reasoning:
         A text that comes without entries gets one, of index 0. Entries with text but without the plain names lend
         it to them; not once an upstream has sent plain text alone, for then its entries repeat what was read.
         """
-        details = self._entries(part.get("reasoning_details"))
+        sent = part.get("reasoning_details")
+        details = self._entries(sent) if sent else []
         text, content = part.get("reasoning"), part.get("reasoning_content")
-        readable = "".join(map(_text, details))
-        said = text or content or ("" if self._made_entries else readable)
-        for name in NAMES:
-            if not part.get(name):
-                part.pop(name, None)
+        said = text or content
+        if not said and not self._made_entries:
+            said = "".join(map(_text, details))
+        for name in NAMES & part.keys():
+            if not part[name]:
+                del part[name]
         if said:
             part["reasoning"], part["reasoning_content"] = text or said, content or said
         if type(said) is str and said and not details:
@@ -47,7 +49,7 @@ class Reasoning:
 
     def _entries(self, details: Any) -> list[Any]:
         """The entries with their indices. One vendor's page calls the field a string: that is a text."""
-        if type(details) is str and details:
+        if type(details) is str:
             details = [{"type": "reasoning.text", "text": details}]
         if type(details) is not list:
             return []
