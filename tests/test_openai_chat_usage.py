@@ -53,6 +53,11 @@ CORE = {"prompt_tokens": 100, "completion_tokens": 50}
         ),
         (CORE | {"prompt_cache_hit_tokens": 60, "prompt_cache_miss_tokens": 40}, Tokens(100, 50, cached=60)),
         (CORE | {"cached_tokens": 60}, Tokens(100, 50, cached=60)),
+        (CORE | {"cached_tokens": 0, "prompt_cache_hit_tokens": 60}, Tokens(100, 50, cached=60)),
+        (
+            CORE | {"prompt_tokens_details": {"cache_write_tokens": 0}, "cache_creation_input_tokens": 30},
+            Tokens(100, 50, cache_write_5m=30),
+        ),
         (CORE | {"prompt_tokens_details": {"cache_creation_input_tokens": 30}}, Tokens(100, 50, cache_write_5m=30)),
         (CORE | {"cache_creation_input_tokens": 30}, Tokens(100, 50, cache_write_5m=30)),
         (CORE | {"prompt_tokens_details": {"cache_write_tokens": 30}}, Tokens(100, 50, cache_write_5m=30)),
@@ -114,7 +119,9 @@ LIES: list[Any] = [-1, 1.0, 1.5, 1e300, True, False, "7", [7], {}, LARGEST + 1, 
 
 
 @pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "total_tokens", "cache_creation_input_tokens"])
+@pytest.mark.parametrize(
+    "name", ["prompt_tokens", "completion_tokens", "total_tokens", "cache_creation_input_tokens", "input_tokens"]
+)
 def test_a_count_that_is_none_is_a_lie(name: str, lie: Any) -> None:
     with pytest.raises(BadUsage):
         read(CORE | {name: lie})
