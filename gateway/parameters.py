@@ -99,6 +99,8 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
             lacking.update(body.keys() & followers)
     if speaks and "audio" not in speaks and (body.get("audio") or "audio" in (body.get("modalities") or ())):
         lacking.update(body.keys() & _AUDIO)
+    if not lacking:
+        return ()
     return tuple(name for name in (*body, "cache_control") if name in lacking)
 
 

@@ -96,7 +96,7 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
         raise BadJson(f"The body is not UTF-8: byte {error.start} is invalid. Send JSON in UTF-8.") from None
     try:
         value, end = decoder.raw_decode(text, len(text) - len(text.lstrip(_BLANKS)))
-        if end < len(text) and (more := text[end:].lstrip(_BLANKS)):
+        if more := text[end:].lstrip(_BLANKS):
             raise json.JSONDecodeError("Extra data", text, len(text) - len(more))
     except json.JSONDecodeError as error:
         if body.startswith(b"\xef\xbb\xbf"):
