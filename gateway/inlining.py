@@ -6,8 +6,10 @@ upstreams take. No provider ever sees an id of ours, and none of its own ids pas
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.errors import InvalidRequest
 from gateway.protocols.openai_chat import ChatRequest

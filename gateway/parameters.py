@@ -82,10 +82,10 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
     `supported` is from `supported_by`; `speaks` are the model's output modalities, empty if not known.
     """
     body = request.body
-    if not supported and body.keys().isdisjoint(_CAREFUL):
+    if not supported and _CAREFUL.isdisjoint(body):
         return ()
     if supported:
-        lacking = {name for name in body.keys() & (_LISTED - supported) if body[name] is not None}
+        lacking = {name for name in body.keys() & _unlisted(supported) if body[name] is not None}
         if request.n > 1 and "n" not in supported:
             lacking.add("n")
         if request.cache_control and "cache_control" not in supported:
@@ -96,10 +96,17 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
         lacking = {name for name, harmless in _HARMLESS.items() if body.get(name) not in harmless}
     for name, followers in _FOLLOWERS.items():
         if name in lacking:
-            lacking.update(follower for follower in followers if body.get(follower) is not None)
+            lacking.update(body.keys() & followers)
     if speaks and "audio" not in speaks and (body.get("audio") or "audio" in (body.get("modalities") or ())):
-        lacking.update(name for name in _AUDIO if body.get(name) is not None)
+        lacking.update(body.keys() & _AUDIO)
+    if not lacking:
+        return ()
     return tuple(name for name in (*body, "cache_control") if name in lacking)
+
+
+@lru_cache(maxsize=4096)
+def _unlisted(supported: frozenset[str]) -> frozenset[str]:
+    return _LISTED - supported
 
 
 def fit(
@@ -161,9 +168,8 @@ def header_value(named: Iterable[str]) -> str:
 
 
 def _refuse(request: ChatRequest, lacking: tuple[str, ...], supported: frozenset[str], dialect: Dialect) -> None:
-    deprecated = (name for name in _DEPRECATED if request.body.get(name) is not None)
     unknown = (name for name in request.unknown if name not in supported)
-    refused = {*lacking, *deprecated, *unknown} - _NEVER_STRICT
+    refused = {*lacking, *(_DEPRECATED & request.body.keys()), *unknown} - _NEVER_STRICT
     for name in (*request.body, *request.not_understood):
         if name in refused or name in request.not_understood:
             param = shown(name)
@@ -172,7 +178,7 @@ def _refuse(request: ChatRequest, lacking: tuple[str, ...], supported: frozenset
 
 def _respelled(request: ChatRequest, supported: frozenset[str], withheld: set[str]) -> dict[str, Any]:
     """The reasoning wish in a spelling the offer takes, when the client used one that it does not."""
-    used = [name for name in SPELLINGS if request.body.get(name) is not None]
+    used = [name for name in SPELLINGS if name in request.body]
     strange = [name for name in used if name not in supported]
     if not strange or request.reasoning is None:
         return {}

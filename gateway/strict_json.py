@@ -58,11 +58,10 @@ def _object_of_an_answer(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made if len(made) == len(pairs) else _object([pair for pair in pairs if pair[0] != "usage"]) | made
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant).decode
-_decode_answer = json.JSONDecoder(
-    object_pairs_hook=_object_of_an_answer, parse_float=float, parse_constant=float
-).decode
+_strict = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
+_lenient = json.JSONDecoder(object_pairs_hook=_object_of_an_answer, parse_float=float, parse_constant=float)
 _decode_plainly = msgspec.json.Decoder().decode  # The fastest. Refuses what `loads` does but for keys sent twice.
+_BLANKS = " \t\n\r"
 _TOO_DEEP = f"The body nests deeper than {MAX_DEPTH} levels. Flatten it."
 
 
@@ -75,7 +74,7 @@ def loads(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
     `\\u0000` inside a string is JSON and passes: whoever stores or forwards that string as something else
     than JSON checks it.
     """
-    return _loads(body, _decode, most_values)
+    return _loads(body, _strict, most_values)
 
 
 def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
@@ -88,14 +87,14 @@ def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
         try:
             value = _decode_plainly(body)
         except ValueError:
-            return _loads(body, _decode_answer, most_values)  # Which tells a number that is none from no JSON at all.
+            return _loads(body, _lenient, most_values)  # Which tells a number that is none from no JSON at all.
         # Of a key that is there twice one is gone, and with it two of the quotes.
-        if _encode(value).count(b'"') == body.count(b'"') and b"\\u0022" not in body:
+        if dumps(value).count(b'"') == body.count(b'"') and b"\\u0022" not in body:
             return value
-    return _loads(body, _decode_answer, most_values)
+    return _loads(body, _lenient, most_values)
 
 
-def _loads(body: bytes, decode: Callable[[str], Any], most_values: int) -> Any:
+def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
     if not body:
         raise BadJson("The body is empty. Send a JSON object.")
     if len(body) > 8 * most_values:  # A shorter one is parsed in the same time, whatever it holds.
@@ -105,7 +104,9 @@ def _loads(body: bytes, decode: Callable[[str], Any], most_values: int) -> Any:
     except UnicodeDecodeError as error:
         raise BadJson(f"The body is not UTF-8: byte {error.start} is invalid. Send JSON in UTF-8.") from None
     try:
-        value = decode(text)
+        value, end = decoder.raw_decode(text, len(text) - len(text.lstrip(_BLANKS)))
+        if more := text[end:].lstrip(_BLANKS):
+            raise json.JSONDecodeError("Extra data", text, len(text) - len(more))
     except json.JSONDecodeError as error:
         if body.startswith(b"\xef\xbb\xbf"):
             raise BadJson("The body begins with a byte order mark. Send JSON without one.") from None
@@ -122,18 +123,14 @@ def _loads(body: bytes, decode: Callable[[str], Any], most_values: int) -> Any:
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH:  # fewer cannot nest deeper
         _limit_depth(value)
     try:
-        _encode(value)
+        dumps(value)
     except UnicodeEncodeError:
         raise BadJson("A string holds half of a surrogate pair. Send whole characters.") from None
     return value
 
 
-def dumps(value: Any) -> bytes:
-    """Compact UTF-8 JSON of what `loads` gave, or of what we made. Characters are written as themselves."""
-    return _encode(value)
-
-
-_encode = msgspec.json.Encoder().encode
+# Compact UTF-8 JSON of what `loads` gave, or of what we made. Characters are written as themselves.
+dumps: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 
 def _limit_values(body: bytes, most: int) -> None:

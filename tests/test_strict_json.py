@@ -25,6 +25,11 @@ def test_it_parses() -> None:
     assert loads(body) == {"model": "m", "n": 1, "t": 0.5, "s": ["\u2028\x85", "é", None, True]}
 
 
+def test_blanks_stand_around_it() -> None:
+    assert loads(b' \t\r\n{"a": 1}\n\r\t ') == {"a": 1}
+    assert loads(b"7") == loads(b" 7 ") == 7
+
+
 def test_it_writes_compact_utf8() -> None:
     assert dumps({"a": ["é", 1, -9999.0, None]}) == b'{"a":["\xc3\xa9",1,-9999.0,null]}'
 
@@ -36,6 +41,10 @@ def test_it_writes_compact_utf8() -> None:
         (b" \n", "line 2, column 1"),
         (b"{", "line 1, column 2"),
         (b'{"a":1}{"a":1}', "Extra data"),
+        (b'\n {"a":1}\r\n\t x', "Extra data, line 3, column 3"),
+        (b'\n {"a":}', "line 2, column 7"),
+        (b'{"a":1}\xc2\xa0', "Extra data, line 1, column 8"),
+        (b'\x0b{"a":1}', "line 1, column 1"),
         (b'{"a":1,}', "not valid JSON"),
         (b"{'a':1}", "not valid JSON"),
         (b'{"a":01}', "not valid JSON"),

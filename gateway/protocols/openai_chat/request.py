@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from gateway import strict_json
 from gateway.dialects import STANDARD, Dialect
 from gateway.protocols.openai_chat.overrides import refuse_overrides
@@ -19,7 +21,7 @@ from gateway.protocols.openai_chat.request_forms import (
     without_others_thoughts,
 )
 from gateway.protocols.openai_chat.request_messages import look, outline
-from gateway.protocols.openai_chat.request_parts import Media
+from gateway.protocols.openai_chat.request_parts import NO_MEDIA
 from gateway.protocols.openai_chat.request_reasoning import ReasoningWish, read_wish
 from gateway.protocols.openai_chat.request_routing import (
     ModelRoutingWish,
@@ -51,11 +53,12 @@ _ROUTES = frozenset({"provider", "model_routing_config"})
 _ORDINARY = KNOWN_FIELDS - _ROUTES
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A chat request, checked. Null fields count as absent throughout.
+# One is made for each request: a `Struct` costs a third of a frozen dataclass.
+class ChatRequest(Struct, frozen=True, kw_only=True):
+    """A chat request, checked.
 
-    - `body`: the client's, untouched; `changes` are the fields that go to an upstream otherwise
+    - `body`: the client's, without the known fields that are null: they count as absent throughout
+    - `changes`: the fields of it that go to an upstream otherwise
     - `stream`: whether the client is answered with a stream, as it or its dialect wants
     - `include_usage`: whether that stream ends with a usage chunk because the client asked
     - `output_cap`: tokens the client allows for the answer; `max_completion_tokens` wins over `max_tokens`
@@ -111,7 +114,7 @@ class ChatRequest:
     @property
     def legacy_functions(self) -> bool:
         """Whether the client speaks of functions in the older form, and expects `function_call` in the answer."""
-        return self.body.get("functions") is not None
+        return "functions" in self.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,50 +149,54 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
     """
     if type(body) is not dict:
         raise wrong("The body must be a JSON object.", None, TYPE)
+    if None in body.values():
+        body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
     model = _model(body.get("model"), dialect)
     messages: Any = body.get("messages")
     deep = outline(messages, dialect)
     stream = _stream(body, dialect)
-    n = _choices(body.get("n"), dialect)
-    _check_temperature(body.get("temperature"), dialect)
+    n = _choices(body["n"], dialect) if "n" in body else 1
+    if "temperature" in body:
+        _check_temperature(body["temperature"], dialect)
     include_usage, wants_cost = _usage(body, dialect)
     hides_reasoning = _hides_reasoning(body, dialect)
-    provider, config = body.get("provider"), body.get("model_routing_config")
-    routing = None if provider is None else read_routing(provider, dialect)
+    routing = read_routing(body["provider"], dialect) if "provider" in body else None
     # What follows has no documented order.
     unknown: tuple[str, ...] = ()
-    if odd := body.keys() - _ORDINARY:
-        refuse_overrides(body, odd)
-        unknown = tuple(name for name in body if name in odd and name not in _ROUTES)
-    model_routing = None if config is None else read_model_routing(config)
-    media = Media()
-    look(deep, messages, media)
+    strange: tuple[str, ...] = ()
+    model_routing = None
+    if not _ORDINARY.issuperset(body):
+        refuse_overrides(body, body.keys() - _ORDINARY)
+        unknown = tuple(name for name in body if name not in KNOWN_FIELDS)
+        if "model_routing_config" in body:
+            model_routing = read_model_routing(body["model_routing_config"])
+        strange = tuple(not_understood(body))
+    media = look(deep, messages) if deep else NO_MEDIA
     checks = _CHECKS_BUT_PENALTIES if dialect.ignores_penalties else CHECKS
     for name, value in body.items():
-        if value is not None and (check := checks.get(name)):
+        if check := checks.get(name):
             check(value)
     if body.get("top_logprobs") and body.get("logprobs") is not True:
         raise wrong("Parameter top_logprobs needs logprobs to be true. Send both.", "top_logprobs")
-    changes = _check_tools(body, media)
-    sequences = () if (stop := body.get("stop")) is None else stops(stop, dialect.max_stops)
+    cached, changes = _check_tools(body)
+    sequences = stops(body["stop"], dialect.max_stops) if "stop" in body else ()
     reasoning, efforts = read_wish(body, dialect.efforts)
     changes |= efforts
-    if (search := body.get("web_search_options")) is not None and (rewritten := web_search(search)):
+    if "web_search_options" in body and (rewritten := web_search(body["web_search_options"])):
         changes["web_search_options"] = rewritten
     if media.to_rewrite:
         changes["messages"] = rewrite(messages)
-    if stream and body.get("stream") is not True:
+    if stream and not body.get("stream"):
         changes["stream"] = True
-    cap = body.get("max_completion_tokens")
     return ChatRequest(
         body=body,
         model=model,
         stream=stream,
         include_usage=include_usage and stream,
-        output_cap=body.get("max_tokens") if cap is None else cap,
+        output_cap=body.get("max_completion_tokens", body.get("max_tokens")),
         n=n,
         end_user=end_user(body),
-        metadata=body.get("metadata") or {},
+        metadata=body.get("metadata", {}),
         text_bytes=max(0, raw_length - media.base64) + (JSON_WISH_BYTES if _wants_json(body) else 0),
         images=media.images,
         audios=media.audios,
@@ -200,12 +207,12 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         reasoning=reasoning,
         hides_reasoning=hides_reasoning,
         wants_cost=wants_cost,
-        cache_control=media.cache_control,
+        cache_control=cached or media.cache_control,
         thoughts=frozenset(media.thoughts) if media.thoughts else NO_THOUGHTS,
         routing=routing,
         model_routing=model_routing,
         unknown=unknown,
-        not_understood=() if provider is None and config is None else tuple(not_understood(provider, config)),
+        not_understood=strange,
         ignored=_penalties(body) if dialect.ignores_penalties else (),
         changes=changes,
     )
@@ -227,20 +234,14 @@ def upstream_body(
     the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
     stream is asked for usage, whatever the client said, unless `ask_usage` is false: then the upstream does not take
     `stream_options` at all. `fit` says what the offer does not take. A wish for a JSON object is put into words where
-    the messages lack them. Null fields, which mean absent, and an empty list of tools do not go. `prefill` is the
-    beginning of an answer that is to be gone on with.
+    the messages lack them. An empty list of tools does not go. `prefill` is the beginning of an answer that is to be
+    gone on with.
     """
-    source = request.body
-    if request.changes or fit.changes:
-        source = source | request.changes | fit.changes  # type: ignore[operator]
     gone = fit.withheld
-    body = {
-        name: value
-        for name, value in source.items()
-        if (value is not None or name not in KNOWN_FIELDS) and name not in OWN_FIELDS and name not in gone
-    }
-    body["model"] = model
-    if body.get("tools") == []:
+    body = {**request.body, **request.changes, **fit.changes, "model": model}
+    for name in body.keys() & (OWN_FIELDS | gone):
+        del body[name]
+    if "tools" in body and not body["tools"]:
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
             body.pop(name, None)
     _put_cap(body, output_cap, cap_field)
@@ -263,23 +264,22 @@ def upstream_body(
         body["messages"] = [*body["messages"], {"role": "assistant", "content": prefill}]
     if request.stream and ask_usage:
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
-    else:
-        body.pop("stream_options", None)
+    elif "stream_options" in body:
+        del body["stream_options"]
     return strict_json.dumps(body)
 
 
 def _wants_json(body: Mapping[str, Any]) -> bool:
-    wanted = body.get("response_format")
-    return wanted is not None and wanted["type"] == "json_object"
+    return "response_format" in body and body["response_format"]["type"] == "json_object"
 
 
 def _put_cap(body: dict[str, Any], output_cap: int | None, cap_field: str) -> None:
     """Write the cap under one name: the client's, but the older one gives way where a provider's is the newer."""
-    name = next((name for name in ("max_completion_tokens", "max_tokens") if name in body), cap_field)
-    cap = body.get(name) if output_cap is None else output_cap
-    body.pop("max_tokens", None)
+    older = body.pop("max_tokens", None)
+    newer = body.get("max_completion_tokens")
+    cap = (newer or older) if output_cap is None else output_cap
     if cap is not None:
-        body[cap_field if name == "max_tokens" else name] = cap
+        body["max_completion_tokens" if newer else cap_field] = cap
 
 
 def _model(model: Any, dialect: Dialect) -> str:
@@ -294,18 +294,16 @@ def _model(model: Any, dialect: Dialect) -> str:
 
 def _stream(body: Mapping[str, Any], dialect: Dialect) -> bool:
     """Whether the answer is a stream. Options of a stream that is not one are refused, or ignored."""
-    stream = body.get("stream")
-    if stream is not None and type(stream) is not bool:
+    stream = body.get("stream", False)
+    if type(stream) is not bool:
         raise wrong("Parameter stream must be true or false.", "stream", TYPE)
-    streams = stream is True or dialect.always_streams
-    if not streams and dialect.refuses_stray_stream_options and body.get("stream_options") is not None:
+    streams = stream or dialect.always_streams
+    if not streams and "stream_options" in body and dialect.refuses_stray_stream_options:
         raise wrong(dialect.messages["stray_stream_options"], "stream_options", UNSUPPORTED)
     return streams
 
 
 def _choices(n: Any, dialect: Dialect) -> int:
-    if n is None:
-        return 1
     if type(n) is not int:
         raise wrong("Parameter n must be an integer.", "n", TYPE)
     if n > 1 and dialect.only_one_choice:
@@ -316,8 +314,6 @@ def _choices(n: Any, dialect: Dialect) -> int:
 
 
 def _check_temperature(temperature: Any, dialect: Dialect) -> None:
-    if temperature is None:
-        return
     if type(temperature) is not float and type(temperature) is not int:
         raise wrong(dialect.messages["temperature"], "temperature", TYPE)
     if temperature < 0 or (dialect.max_temperature is not None and temperature > dialect.max_temperature):
@@ -333,7 +329,7 @@ def _inside(value: Any, *names: str) -> Any:
 
 def _usage(body: Mapping[str, Any], dialect: Dialect) -> tuple[bool, bool]:
     """Whether usage was asked for, and whether in a place that asks for its cost too. The places may not disagree."""
-    asked = _inside(body.get("stream_options"), "include_usage")
+    asked = _inside(body["stream_options"], "include_usage") if "stream_options" in body else None
     if "usage" not in body and "reasoning" not in body:
         return asked is True, False
     own, inner = _inside(body.get("usage"), "include"), _inside(body.get("reasoning"), "usage", "include")
@@ -344,28 +340,31 @@ def _usage(body: Mapping[str, Any], dialect: Dialect) -> tuple[bool, bool]:
 
 
 def _hides_reasoning(body: Mapping[str, Any], dialect: Dialect) -> bool:
+    if "reasoning" not in body and "include_reasoning" not in body:
+        return False
     exclude, include = _inside(body.get("reasoning"), "exclude"), body.get("include_reasoning")
     if type(include) is bool and include is exclude:
         raise wrong(dialect.messages["reasoning_conflict"], "include_reasoning")
     return exclude is True or include is False
 
 
-def _check_tools(body: Mapping[str, Any], media: Media) -> dict[str, Any]:
-    """Check tools, functions and the choice among them; gives the choice if it goes on in another form."""
-    offered, choice = body.get("tools"), body.get("tool_choice")
+def _check_tools(body: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Check tools, functions and the choice among them.
+
+    Gives whether a tool has a cache breakpoint, and the choice if it goes on in another form.
+    """
     names: set[str] = set()
-    if offered is not None:
-        names, cached = tools(offered)
-        media.cache_control |= cached
+    cached = False
     changes: dict[str, Any] = {}
-    if choice is not None and (meant := tool_choice(choice, names)) is not choice:
+    if "tools" in body:
+        names, cached = tools(body["tools"])
+    if "tool_choice" in body and (meant := tool_choice(body["tool_choice"], names)) is not body["tool_choice"]:
         changes["tool_choice"] = meant
-    if (older := body.get("functions")) is not None or body.get("function_call") is not None:
-        names = set() if older is None else functions(older)
-        if (call := body.get("function_call")) is not None:
-            function_call(call, names)
-    return changes
+    older = functions(body["functions"]) if "functions" in body else set()
+    if "function_call" in body:
+        function_call(body["function_call"], older)
+    return cached, changes
 
 
 def _penalties(body: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(name for name in PENALTIES if body.get(name) is not None)
+    return tuple(name for name in PENALTIES if name in body)

@@ -49,8 +49,9 @@ def outline(messages: Any, dialect: Dialect) -> Deep:
     return deep
 
 
-def look(deep: Deep, messages: list[Any], media: Media) -> None:
+def look(deep: Deep, messages: list[Any]) -> Media:
     """Check what `outline` left, and count its media. Raises `InvalidRequest`."""
+    media = Media()
     for at, message in deep:
         if type(message) is not dict:
             raise wrong(f"Parameter messages[{at}] must be an object.", f"messages[{at}]", TYPE)
@@ -77,6 +78,7 @@ def look(deep: Deep, messages: list[Any], media: Media) -> None:
                     check(value, at, field)
             if details := message.get("reasoning_details"):
                 media.thoughts.update(entry.get("format") or "" for entry in details if is_bound(entry))
+    return media
 
 
 def is_bound(entry: dict[str, Any]) -> bool:

@@ -73,6 +73,8 @@ class Media:
         self.thoughts: set[str] = set()
 
 
+NO_MEDIA = Media()  # Of messages that are all text; nobody writes to it.
+
 Read: TypeAlias = Callable[[dict[str, Any], str, Media], None]
 
 

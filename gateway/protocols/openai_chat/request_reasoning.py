@@ -58,11 +58,11 @@ def read_wish(body: Mapping[str, Any], efforts: Mapping[str, str]) -> tuple[Reas
 
     `efforts` are those a dialect takes for another. None: nothing was said.
     """
+    if "reasoning" not in body and "reasoning_effort" not in body and "thinking" not in body:
+        return None, {}
     reasoning: dict[str, Any] | None = body.get("reasoning")
     effort: str | None = body.get("reasoning_effort")
     thinking: dict[str, Any] | None = body.get("thinking")
-    if reasoning is None and effort is None and thinking is None:
-        return None, {}
     inner = None if reasoning is None else reasoning.get("effort")
     meant = effort if inner is None else inner
     if meant is not None:

@@ -140,9 +140,9 @@ def read_model_routing(config: Any) -> ModelRoutingWish:
     )
 
 
-def not_understood(provider: Any, config: Any) -> list[str]:
-    """Fields of these two checked objects (or None) that the gateway has no meaning for; no upstream sees them."""
-    provider, config = provider or {}, config or {}
+def not_understood(body: Mapping[str, Any]) -> list[str]:
+    """Fields inside the two wishes of a checked body that the gateway has no meaning for; no upstream sees them."""
+    provider, config = body.get("provider", {}), body.get("model_routing_config", {})
     levels = (
         ("provider", provider, _PROVIDER),
         ("provider.routing", provider.get("routing"), _ROUTING),
