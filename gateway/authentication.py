@@ -72,7 +72,7 @@ async def authenticate(snapshots: Snapshots, headers: list[tuple[bytes, bytes]],
         raise Unauthenticated(REFUSED)
     digests = keys.digests(secret, settings.KEY_PEPPERS)
     known = snapshots.current.keys
-    caller = next((known[digest] for digest in digests if digest in known), None)
+    caller = next(filter(None, map(known.get, digests)), None)
     if caller is None or not caller.is_alive(datetime.now(UTC)):
         try:
             caller = await snapshots.find(digests)
