@@ -22,6 +22,7 @@ import django
 
 django.setup()
 
+from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.urls import Resolver404, get_resolver
@@ -86,6 +87,7 @@ class LeanHandler(ASGIHandler):
         # The stock handler loads the middleware here; this one has none.
         self.resolver = get_resolver()
         self._found: dict[str, Route] = {}
+        self._most_bytes: int = settings.MAX_BODY_BYTES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         """Answers one HTTP request."""
@@ -101,7 +103,7 @@ class LeanHandler(ASGIHandler):
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
                     caller = await authenticate(process.current().snapshots, *origin(scope))
                     dialect = named(caller.dialect)
-                    body = await _read_body(scope, receive, task, settings.MAX_BODY_BYTES)
+                    body = await _read_body(scope, receive, task, self._most_bytes)
                     watch = _Watch(receive, task)
                 request = _request(scope, body)
                 answer = await view.answer(request, request_id, *route.args, caller=caller, **route.kwargs)
@@ -261,18 +263,20 @@ class Application:
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one connection of the server."""
+    @markcoroutinefunction
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answers one connection of the server.
+
+        It gives the handler's coroutine on: one of its own would be gone through whenever a request waits.
+        """
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            path: str = scope["path"]
-            if self.console is not None and not path.startswith(API_PATHS):
-                await self._show_console(self.console, scope, receive, send)
-            elif self.serves_api or path == "/healthz":
-                await self.api(scope, receive, send)
-            else:
-                await _refuse(NotFound("The API is not served here."), scope, send)
+            return self._live(receive, send)
+        path: str = scope["path"]
+        if self.console is not None and not path.startswith(API_PATHS):
+            return self._show_console(self.console, scope, receive, send)
+        if self.serves_api or path == "/healthz":
+            return self.api(scope, receive, send)
+        return _refuse(NotFound("The API is not served here."), scope, send)
 
     async def _show_console(self, console: ASGIHandler, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the stock handler on a body that is whole and not too long: it would write any length to the disk."""

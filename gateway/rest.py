@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 
 from accounts.callers import Caller
 from gateway import process, telemetry
-from gateway.answers import Answer, error_answer, raw, raw_name
+from gateway.answers import JSON, Answer, error_answer, raw, raw_name
 from gateway.authentication import authenticate, require
 from gateway.dialects import Dialect, named
 from gateway.errors import (
@@ -116,15 +116,16 @@ class ApiView(APIView):
 
     def body(self) -> bytes:
         """The JSON body as sent. Raises `UnsupportedMediaType` for another type, or a coded body."""
-        media = self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media not in (b"", b"application/json"):
+        media = self.fields.get(b"content-type", JSON)
+        if media != JSON and media.partition(b";")[0].strip().lower() not in (b"", JSON):
             raise UnsupportedMediaType("Send the body as application/json.")
         self.check_uncoded()
         return self.request.body
 
     def check_uncoded(self) -> None:
         """Raises `UnsupportedMediaType` for a coded body."""
-        if self.fields.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
+        coding = self.fields.get(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in (b"", b"identity"):
             raise UnsupportedMediaType("Send the body without a Content-Encoding.")
 
 

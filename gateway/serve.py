@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import httptools
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway import strict_json, telemetry
@@ -189,16 +190,22 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_trailer, self._head_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:
-        """Takes a part of the body."""
+        """Takes a part of the body, unless the answer is out already."""
         self._in_trailer = False
-        super().on_body(body)
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         self._in_trailer = False
         if not self.parser.should_upgrade():
             self._line.unread = False
-            super().on_message_complete()
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
 
     def shutdown(self) -> None:
         """The server stops: a refused client has had its time."""
