@@ -29,8 +29,8 @@ def checksum(body: str) -> str:
     value = zlib.crc32(body.encode("ascii"))
     digits = ""
     for _ in range(6):
-        value, digit = divmod(value, 62)
-        digits = ALPHABET[digit] + digits
+        digits = ALPHABET[value % 62] + digits
+        value //= 62
     return digits
 
 

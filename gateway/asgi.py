@@ -3,7 +3,7 @@
 The stock handler reads the whole body to disk before anything else runs, starts a thread a request and costs several
 times what relaying does. The lean one runs no middleware and no thread: it checks the key and the size *before* the
 body is read, and owns what the stock one does besides, which is the client's disconnect, the response's end, and HEAD.
-Of Django it uses `ASGIRequest`, the resolver and the response classes.
+Of Django it uses `ASGIRequest` and the resolver.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ import io
 import logging
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from contextlib import aclosing
+from typing import Any, NamedTuple
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 os.environ.setdefault("DATABASE_ROLE", "console")
@@ -21,25 +22,18 @@ import django
 
 django.setup()
 
+from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
-from django.http import HttpResponseBase
-from django.urls import Resolver404, ResolverMatch, get_resolver
+from django.urls import Resolver404, get_resolver
 
 from gateway import process
+from gateway.answers import Answer, EventStream
 from gateway.authentication import authenticate
 from gateway.deadline import Deadline
 from gateway.dialects import named
 from gateway.errors import GatewayError, InvalidRequest, NotFound
-from gateway.rest import (
-    ApiView,
-    EventStream,
-    answered,
-    body_too_large,
-    default_dialect,
-    failure,
-    new_request_id,
-)
+from gateway.rest import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
 
 logger = logging.getLogger(__name__)
 
@@ -59,23 +53,68 @@ class ClientGone(Exception):
     """The client closed its connection."""
 
 
+class Route(NamedTuple):
+    """Where a path leads: a view, what `as_view` was given for it, and what the path itself says."""
+
+    view: type[ApiView]
+    options: dict[str, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class LeanRequest(ASGIRequest):
+    """A request whose body is here already, in memory and counted.
+
+    What else Django knows of a request, such as META, it works out once a view asks for it, and most never do.
+    """
+
+    def __init__(self, scope: Scope, body: bytes) -> None:
+        self.scope = scope
+        self.method = scope["method"]
+        self._body = body
+
+    def __getattr__(self, name: str) -> Any:
+        if "META" in self.__dict__:
+            raise AttributeError(name)
+        super().__init__(self.scope, io.BytesIO(self._body))
+        return getattr(self, name)
+
+
 class LeanHandler(ASGIHandler):
     """Serves the API's views."""
 
     def __init__(self) -> None:
         # The stock handler loads the middleware here; this one has none.
         self.resolver = get_resolver()
-        self._found: dict[str, tuple[ResolverMatch, type[ApiView]]] = {}
+        self._found: dict[str, Route] = {}
+        self._most_bytes: int = settings.MAX_BODY_BYTES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         """Answers one HTTP request."""
         task = asyncio.current_task()
         assert task is not None
+        request_id, dialect = new_request_id(), DEFAULT_DIALECT
         watch: _Watch | None = None
         try:
-            response, watch = await self._respond(scope, receive, task)
-            await _send(response, scope, send)
-        except (ClientGone, TimeoutError):
+            try:
+                route = self._route(scope["path"])
+                view = route.view(**route.options)
+                caller, body = None, b""
+                if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
+                    caller = await authenticate(process.current().snapshots, *origin(scope))
+                    dialect = named(caller.dialect)
+                    body = await _read_body(scope, receive, task, self._most_bytes)
+                    watch = _Watch(receive, task)
+                request = _request(scope, body)
+                answer = await view.answer(request, request_id, *route.args, caller=caller, **route.kwargs)
+            except ClientGone:
+                return
+            except Exception as error:
+                answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+            if watch is None and _announces_body(scope):
+                answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
+            await _send(answer, scope, send)
+        except TimeoutError:
             return
         except asyncio.CancelledError:
             if watch is None or not watch.gone:
@@ -85,42 +124,8 @@ class LeanHandler(ASGIHandler):
             if watch is not None:
                 watch.stop()
 
-    async def _respond(
-        self, scope: Scope, receive: Receive, task: "asyncio.Task[Any]"
-    ) -> "tuple[HttpResponseBase, _Watch | None]":
-        request_id, dialect = new_request_id(), default_dialect()
-        watch: _Watch | None = None
-        try:
-            match, view = self._find(scope["path"])
-            caller, body = None, b""
-            if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
-                here = process.current()
-                caller = await authenticate(here.snapshots, scope["headers"], (scope.get("client") or ("",))[0])
-                dialect = named(caller.dialect)
-                body = await _read_body(scope, receive, settings.MAX_BODY_BYTES)
-                watch = _Watch(receive, task)
-            request = _request(scope, body)
-            request.resolver_match = match
-            request.caller = caller  # type: ignore[attr-defined]
-            request.request_id = request_id  # type: ignore[attr-defined]
-            response: HttpResponseBase = await match.func(request, *match.args, **match.kwargs)
-        except ClientGone:
-            raise
-        except Exception as error:
-            response = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
-        except asyncio.CancelledError:
-            if watch is not None:
-                watch.stop()
-                if watch.gone:
-                    task.uncancel()
-                    raise ClientGone from None
-            raise
-        if watch is None and _announces_body(scope):
-            response["Connection"] = "close"  # the body was not read, and is not worth it
-        return response, watch
-
-    def _find(self, path: str) -> tuple[ResolverMatch, type[ApiView]]:
-        """The view of `path`. Raises `NotFound`; the console's views are not served here, without middleware."""
+    def _route(self, path: str) -> Route:
+        """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
         if (known := self._found.get(path)) is not None:
             return known
         try:
@@ -130,22 +135,22 @@ class LeanHandler(ASGIHandler):
         view = getattr(match.func, "view_class", None)
         if not isinstance(view, type) or not issubclass(view, ApiView):
             raise NotFound(NO_ENDPOINT)
+        route = Route(view, match.func.view_initkwargs, match.args, match.kwargs)  # type: ignore[attr-defined]
         if not match.args and not match.kwargs:  # so there are as many as fixed paths, whatever is asked for
-            self._found[path] = match, view
-        return match, view
+            self._found[path] = route
+        return route
 
 
-def _request(scope: Scope, body: bytes) -> ASGIRequest:
+def _request(scope: Scope, body: bytes) -> LeanRequest:
     try:
-        request = ASGIRequest(scope, io.BytesIO(body))
+        scope["query_string"].decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest("The query string is not UTF-8.", code="invalid_query") from error
-    request._body = body  # in memory already, and counted: Django's own limit is the console's
-    return request
+    return LeanRequest(scope, body)
 
 
-def _page(scope: Scope) -> str:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), "")
+def _page(scope: Scope) -> bytes:
+    return next((value for name, value in scope["headers"] if name == b"origin"), b"")
 
 
 def _announces_body(scope: Scope) -> bool:
@@ -184,13 +189,11 @@ class _Watch:
             self._waiting.cancel()
 
 
-async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
     """The body, in memory. Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow."""
     for name, value in scope["headers"]:
         if name == b"content-length" and int(value) > limit:
             raise body_too_large(limit)
-    task = asyncio.current_task()
-    assert task is not None
     deadline, due = Deadline(task), task.get_loop().time() + BODY_SECONDS
     parts: list[bytes] = []
     size = 0
@@ -213,46 +216,41 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def _send(response: HttpResponseBase, scope: Scope, send: Send) -> None:
-    """Sends a response, and ends it whatever happens: a generator that is left half-way would keep its upstream."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
-    try:
-        if isinstance(response, EventStream):
-            await _send_events(response, headers, send)
-        else:
-            body = b"" if scope["method"] == "HEAD" else response.content  # type: ignore[attr-defined]
-            length = str(len(response.content)).encode()  # type: ignore[attr-defined]
-            headers.append((b"content-length", length))
-            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-            await send({"type": "http.response.body", "body": body, "more_body": False})
-    finally:
-        if isinstance(response, EventStream):
-            await response.parts.aclose()
-        # Not `response.close()`: its signal makes Django look after database connections the API does not use.
+async def _send(answer: Answer, scope: Scope, send: Send) -> None:
+    """Sends an answer, and ends it whatever happens: a generator that is left half-way would keep its upstream."""
+    headers = answer.headers
+    if isinstance(answer, EventStream):
+        async with aclosing(answer.parts):
+            await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
+            await _send_events(answer, send)
+    else:
+        headers[b"content-length"] = b"%d" % len(answer.body)
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _send_events(response: EventStream, headers: list[tuple[bytes, bytes]], send: Send) -> None:
-    """Sends an event stream. Raises TimeoutError when the client takes nothing for too long."""
+async def _send_events(stream: EventStream, send: Send) -> None:
+    """Sends the parts of an event stream. Raises TimeoutError when the client takes nothing for too long."""
     task = asyncio.current_task()
     assert task is not None
     deadline, clock = Deadline(task), task.get_loop().time
     try:
-        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        part: bytes | None = response.first
+        part: bytes | None = stream.body
         while part is not None:
             event = {"type": "http.response.body", "body": part, "more_body": True}
             await deadline.wait(send(event), clock() + WRITE_SECONDS)
-            part = await anext(response.parts, None)
+            part = await anext(stream.parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         deadline.close()
 
 
 async def _refuse(error: GatewayError, scope: Scope, send: Send) -> None:
-    request_id, dialect = new_request_id(), default_dialect()
-    response = answered(failure(error, request_id, dialect), request_id, dialect, None)
-    response["Connection"] = "close"
-    await _send(response, scope, send)
+    request_id = new_request_id()
+    answer = answered(failure(error, request_id, DEFAULT_DIALECT), request_id, DEFAULT_DIALECT, None)
+    answer.headers[b"connection"] = b"close"
+    await _send(answer, scope, send)
 
 
 class Application:
@@ -265,23 +263,27 @@ class Application:
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one connection of the server."""
+    @markcoroutinefunction
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answers one connection of the server.
+
+        It gives the handler's coroutine on: one of its own would be gone through whenever a request waits.
+        """
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            path: str = scope["path"]
-            if self.console is not None and not path.startswith(API_PATHS):
-                await self._show_console(self.console, scope, receive, send)
-            elif self.serves_api or path == "/healthz":
-                await self.api(scope, receive, send)
-            else:
-                await _refuse(NotFound("The API is not served here."), scope, send)
+            return self._live(receive, send)
+        path: str = scope["path"]
+        if self.console is not None and not path.startswith(API_PATHS):
+            return self._show_console(self.console, scope, receive, send)
+        if self.serves_api or path == "/healthz":
+            return self.api(scope, receive, send)
+        return _refuse(NotFound("The API is not served here."), scope, send)
 
     async def _show_console(self, console: ASGIHandler, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the stock handler on a body that is whole and not too long: it would write any length to the disk."""
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            parts = [await _read_body(scope, receive, CONSOLE_BODY_BYTES)]
+            parts = [await _read_body(scope, receive, task, CONSOLE_BODY_BYTES)]
         except ClientGone:
             return
         except GatewayError as error:

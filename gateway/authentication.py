@@ -16,6 +16,7 @@ from billing.batches import DatabaseAway
 from gateway.errors import Forbidden, Unauthenticated, Unavailable
 from gateway.snapshot import Snapshots, TooManyLookups
 
+PEPPERS: list[str] = settings.KEY_PEPPERS
 BARE = (b"x-api-key", b"api-key", b"x-goog-api-key")
 REFUSED = "Incorrect API key provided. Keys are made in the console; send yours as 'Authorization: Bearer sk-ml-…'."
 NO_KEY = "No API key provided. Send yours as 'Authorization: Bearer sk-ml-…'."
@@ -70,9 +71,9 @@ async def authenticate(snapshots: Snapshots, headers: list[tuple[bytes, bytes]],
     secret = secret_from(headers)
     if not keys.is_well_formed(secret):
         raise Unauthenticated(REFUSED)
-    digests = keys.digests(secret, settings.KEY_PEPPERS)
+    digests = keys.digests(secret, PEPPERS)
     known = snapshots.current.keys
-    caller = next((known[digest] for digest in digests if digest in known), None)
+    caller = next(filter(None, map(known.get, digests)), None)
     if caller is None or not caller.is_alive(datetime.now(UTC)):
         try:
             caller = await snapshots.find(digests)

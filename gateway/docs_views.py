@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from rest_framework.request import Request
 
 from gateway import strict_json
+from gateway.answers import JSON, Answer
 from gateway.openapi import document
 from gateway.rest import ApiView
 
@@ -28,9 +28,9 @@ class Document(ApiView):
 
     public = True
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The API's description, as OpenAPI 3.1."""
-        return HttpResponse(_document(), "application/json", headers=HEADERS)
+        return Answer(_document(), JSON, headers=HEADERS)
 
 
 class Page(ApiView):
@@ -39,10 +39,10 @@ class Page(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The same description, as a page for people."""
         headers = {**HEADERS, "Content-Security-Policy": CONTENT_SECURITY_POLICY}
-        return HttpResponse(_page(), "text/html; charset=utf-8", headers=headers)
+        return Answer(_page(), b"text/html; charset=utf-8", headers=headers)
 
 
 class Stylesheet(ApiView):
@@ -51,9 +51,9 @@ class Stylesheet(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The page's stylesheet."""
-        return HttpResponse(_stylesheet(), "text/css; charset=utf-8", headers=HEADERS)
+        return Answer(_stylesheet(), b"text/css; charset=utf-8", headers=HEADERS)
 
 
 @cache
@@ -67,7 +67,7 @@ def _stylesheet() -> bytes:
 
 
 @cache
-def _page() -> str:
+def _page() -> bytes:
     """The page: operations by tag, those of one view that differ in nothing but the path together."""
     spec = document()
     sections: dict[str, dict[str, Any]] = {
@@ -83,7 +83,7 @@ def _page() -> str:
                 known[same] = _shown(path, method, operation)
     for section in sections.values():
         section["operations"] = list(section["operations"].values())
-    return render_to_string("docs.html", {"info": spec["info"], "sections": list(sections.values())})
+    return render_to_string("docs.html", {"info": spec["info"], "sections": list(sections.values())}).encode()
 
 
 def _shown(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from billing.tokens import Tokens, estimate
 from gateway import strict_json
 from gateway.errors import GatewayError
+from gateway.header_fields import Fields
 from gateway.model_lists import number
 from routing.ordering import WORDS
 from routing.plan import LIKELY_ANSWER, Candidate, Plan
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from gateway.attempt import Attempt
     from gateway.planning import Call
 
-HEADER, META = "X-Gateway-Explain", "HTTP_X_GATEWAY_EXPLAIN"
+HEADER = "X-Gateway-Explain"
 FIELD = "x_gateway_plan"  # beside the answer's own fields
 NAMING = ("providers", "only_providers", "fallback")  # what of a policy may name a provider
 DONE = b"data: [DONE]"
 WHY: dict[str, str] = {reason.value: text for reason, text in WORDS.items()}
 
 
-def wished(meta: Mapping[str, str]) -> bool:
-    """Whether a request wants its plan told, by `X-Gateway-Explain: 1` or `true`; `meta` are its headers as in WSGI."""
-    return meta.get(META, "").strip().lower() in ("1", "true")
+def wished(fields: Fields) -> bool:
+    """Whether a request wants its plan told, by `X-Gateway-Explain: 1` or `true`."""
+    return fields.get(b"x-gateway-explain", b"").strip().lower() in (b"1", b"true")
 
 
 def told(plan: Plan) -> dict[str, Any]:

@@ -5,14 +5,14 @@ Another project's file, an expired one and one that never was have the same answ
 
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpRequest
 from django.utils.http import content_disposition_header
-from rest_framework.request import Request
 
 from gateway import process
-from gateway.errors import InvalidRequest, UnsupportedMediaType
+from gateway.answers import Answer, json_answer
+from gateway.errors import InvalidRequest
 from gateway.files import Entry, file_id, no_such_file, parse_id
-from gateway.rest import ApiView, json_response
+from gateway.rest import ApiView
 
 MOST_LISTED = 10_000  # OpenAI's limit, and its default too
 
@@ -35,16 +35,14 @@ class FileView(ApiView):
 class FileList(FileView):
     """POST /v1/files and GET /v1/files."""
 
-    async def post(self, request: Request) -> HttpResponse:
+    async def post(self, request: HttpRequest) -> Answer:
         """Stores the file of a multipart/form-data body: `file`, `purpose` and, if wanted, `expires_after`."""
-        meta = request._request.META
-        if meta.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in ("", "identity"):
-            raise UnsupportedMediaType("Send the body without a Content-Encoding.")
-        content_type, form = meta.get("CONTENT_TYPE", ""), request._request.body
-        entry = await process.current().files.store(self.caller, content_type, form)
-        return json_response(_object(entry))
+        self.check_uncoded()
+        content_type = self.fields.get(b"content-type", b"").decode("latin-1")
+        entry = await process.current().files.store(self.caller, content_type, request.body)
+        return json_answer(_object(entry))
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The project's files, newest first: `limit`, `after` (a file's id), `order` (desc, asc) and `purpose`."""
         limit = _limit(request.GET.get("limit"))
         order = request.GET.get("order") or "desc"
@@ -62,7 +60,7 @@ class FileList(FileView):
             purpose=request.GET.get("purpose") or None,
         )
         data = [_object(entry) for entry in entries[:limit]]
-        return json_response(
+        return json_answer(
             {
                 "object": "list",
                 "data": data,
@@ -76,22 +74,22 @@ class FileList(FileView):
 class OneFile(FileView):
     """GET and DELETE /v1/files/{id}."""
 
-    async def get(self, request: Request, name: str) -> HttpResponse:
+    async def get(self, request: HttpRequest, name: str) -> Answer:
         """What is known of a file, without its content."""
-        return json_response(_object(await self._entry(name)))
+        return json_answer(_object(await self._entry(name)))
 
-    async def delete(self, request: Request, name: str) -> HttpResponse:
+    async def delete(self, request: HttpRequest, name: str) -> Answer:
         """Deletes a file, at once and for good."""
         id = parse_id(name)
         if id is None or not await process.current().files.delete(self.caller.project, id):
             raise no_such_file("file_id")
-        return json_response({"id": file_id(id), "object": "file", "deleted": True})
+        return json_answer({"id": file_id(id), "object": "file", "deleted": True})
 
 
 class FileContent(FileView):
     """GET /v1/files/{id}/content."""
 
-    async def get(self, request: Request, name: str) -> HttpResponse:
+    async def get(self, request: HttpRequest, name: str) -> Answer:
         """The bytes as they were uploaded.
 
         Whatever a client called them, they are no page of ours: a browser saves them and does not guess what they are.
@@ -103,7 +101,7 @@ class FileContent(FileView):
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "private, no-store",
         }
-        return HttpResponse(content, "application/octet-stream", headers=headers)
+        return Answer(content, b"application/octet-stream", headers=headers)
 
 
 def _limit(text: str | None) -> int:

@@ -98,7 +98,7 @@ class Generation:
         try:
             self._held = await self._hold(item)
         except BaseException:
-            self._process.open_calls.remove(self)
+            self._process.open_calls.discard(self)
             self.deadline.close()
             attempt.given_up()
             raise
@@ -146,7 +146,7 @@ class Generation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Settles unless that has been done."""
-        self._process.open_calls.remove(self)
+        self._process.open_calls.discard(self)
         self.deadline.close()
         if self._durable is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)

@@ -2,18 +2,18 @@
 
 from uuid import UUID
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from django.http import HttpRequest
 
 from accounts.models import Scope
 from billing.batches import DatabaseAway
 from gateway import process
+from gateway.answers import NO_HEADERS, Answer, json_answer
 from gateway.authentication import require
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.explaining import wished
 from gateway.generation_lookup import generation
 from gateway.read_limit import count_read
-from gateway.rest import ApiView, json_response
+from gateway.rest import ApiView
 
 # RFC 9745: the moment (Unix seconds) since when the path is deprecated; it goes on working.
 DEPRECATED = {
@@ -60,7 +60,7 @@ class Generations(EitherScope):
               from billing_usage where id = %s and organization = %s) u
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The generation `id` (or `generate_id`), or one 404: for none, another organization's, and a running one."""
         await count_read(self.caller, "generation")
         text = request.GET.get("id") or request.GET.get("generate_id")
@@ -76,8 +76,8 @@ class Generations(EitherScope):
             raise Unavailable("Generations cannot be read just now.", retry_after=1) from error
         if not rows:
             raise _no_such_generation()
-        found = generation(*rows[0], named=wished(request.META))
-        return json_response(found, headers=DEPRECATED if self.deprecated else None)
+        found = generation(*rows[0], named=wished(self.fields))
+        return json_answer(found, headers=DEPRECATED if self.deprecated else NO_HEADERS)
 
 
 def _no_such_generation() -> NotFound:

@@ -8,19 +8,19 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from django.http import HttpRequest
 
 from accounts.models import Scope
 from billing.batches import DatabaseAway
 from billing.ids import first_id
 from gateway import process
+from gateway.answers import Answer, json_answer
 from gateway.errors import InvalidRequest, Unavailable
 from gateway.generation_views import EitherScope
 from gateway.model_lists import number
 from gateway.periods import Days, day, span, today
 from gateway.read_limit import count_read
-from gateway.rest import ApiView, json_response
+from gateway.rest import ApiView
 
 MOST_DAYS = 31
 USUAL_DAYS = 7
@@ -59,7 +59,7 @@ class Balance(ApiView):
     scope = Scope.MANAGEMENT
     endpoint = "management"
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The balance; negative when a soft budget was passed."""
         await count_read(self.caller, "balance")
         budgets = await read(BUDGETS, [self.caller.organization])
@@ -72,7 +72,7 @@ class Balance(ApiView):
             "bonus_credits": None if left is None else number(ZERO),
             "held_credits": None if found is None else number(found[3]),
         }
-        return json_response({"success": True, "data": data})
+        return json_answer({"success": True, "data": data})
 
 
 class TokenUsage(EitherScope):
@@ -85,7 +85,7 @@ class TokenUsage(EitherScope):
 
     endpoint = "usage/token"
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The key's quota in dollars, with its models and the end of its life (Unix seconds; 0: none)."""
         caller = self.caller
         await count_read(caller, "token")
@@ -105,7 +105,7 @@ class TokenUsage(EitherScope):
             "model_limits_enabled": bool(caller.allowed_models),
             "expires_at": int(caller.expires_at.timestamp()) if caller.expires_at else 0,
         }
-        return json_response({"code": True, "message": "ok", "data": data})
+        return json_answer({"code": True, "message": "ok", "data": data})
 
 
 class UsageReport(ApiView):
@@ -129,7 +129,7 @@ class UsageReport(ApiView):
          group by 1, 2 order by 1, 2
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """One row a group that has generations; `unpriced_requests` have no known charge and are not in `cost`."""
         await count_read(self.caller, "usage")
         days = _days(request)
@@ -154,7 +154,7 @@ class UsageReport(ApiView):
             "group_by": groups,
             "entries": [_entry(row, groups) for row in rows],
         }
-        return json_response({"success": True, "data": data})
+        return json_answer({"success": True, "data": data})
 
 
 def _entry(row: tuple[Any, ...], groups: list[str]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _groups(text: str) -> list[str]:
     return groups
 
 
-def _days(request: Request) -> Days:
+def _days(request: HttpRequest) -> Days:
     last = day(request, "ending_at") or today()
     first = day(request, "starting_at") or last - timedelta(days=USUAL_DAYS - 1)
     return span(first, last, MOST_DAYS)

@@ -5,11 +5,11 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from django.http import HttpResponse
+from django.http import HttpRequest
 from django.utils.http import parse_etags
-from rest_framework.request import Request
 
 from gateway import process, strict_json
+from gateway.answers import JSON, Answer
 from gateway.dialects import Dialect
 from gateway.errors import NotFound
 from gateway.model_lists import ANTHROPIC, NEVER, OPENAI, Listed, Shape, next_change, usable
@@ -28,22 +28,20 @@ class ModelView(ApiView):
     endpoint = "models"
     shape: Shape | None = None
 
-    def respond(self, body: bytes) -> HttpResponse:
+    def respond(self, body: bytes) -> Answer:
         """A JSON body, or 304."""
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         # Another key on the same URL has another answer: it must not be used again without a question.
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-        if not _names(self.request.META.get("HTTP_IF_NONE_MATCH", ""), etag):
-            return HttpResponse(body, "application/json", headers=headers)
-        response = HttpResponse(status=304, headers=headers)
-        del response["Content-Type"]
-        return response
+        if _names(self.fields.get(b"if-none-match", b"").decode("latin-1"), etag):
+            return Answer(b"", None, 304, headers)
+        return Answer(body, JSON, headers=headers)
 
     def shape_wanted(self) -> Shape:
         """The shape of this answer."""
         if self.shape is not None:
             return self.shape
-        return ANTHROPIC if "HTTP_ANTHROPIC_VERSION" in self.request.META else OPENAI
+        return ANTHROPIC if b"anthropic-version" in self.fields else OPENAI
 
 
 class KeptLists:
@@ -76,7 +74,7 @@ class Models(ModelView):
 
     kept: ClassVar = KeptLists()
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The models this key may use, by slug."""
         catalog = process.current().snapshots.current.catalog
         return self.respond(self.kept.list(catalog, self.shape_wanted(), self.caller.allowed_models, self.dialect))
@@ -85,7 +83,7 @@ class Models(ModelView):
 class OneModel(ModelView):
     """The same paths with a model's name behind them: author/slug, or any other name it has."""
 
-    async def get(self, request: Request, name: str) -> HttpResponse:
+    async def get(self, request: HttpRequest, name: str) -> Answer:
         """One model. Raises `NotFound`, also for one that this key may not use."""
         return self.respond(strict_json.dumps(self.shape_wanted().entry(self._find(name))))
 

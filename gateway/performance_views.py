@@ -5,12 +5,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from django.http import HttpResponse
-from rest_framework.request import Request
+from django.http import HttpRequest
 
+from gateway.answers import Answer, json_answer
 from gateway.management_views import read
 from gateway.periods import choice, past_days
-from gateway.rest import json_response
 from gateway.statistics_views import MOST_DAYS, StatisticsView, dates, label
 
 MOST_MODELS = 10
@@ -69,7 +68,7 @@ class Performance(StatisticsView):
     - `starting_at`, `ending_at`: UTC days, both inclusive, at most 30, none in the future
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The models of which the metric is known."""
         metric, days = choice(request, "metric", tuple(METRICS)), past_days(request, MOST_DAYS)
         measure, greatest = METRICS[metric]
@@ -86,7 +85,7 @@ class Performance(StatisticsView):
             entry = {"rank": rank, "model": model, "label": label(model), "icon_url": None, "value": value}
             entries.append(entry | (_by_api(providers) if metric == "cache_hit" else {"providers": providers}))
         data = {"metric": metric, **dates(days), "entries": entries}
-        return json_response({"success": True, "data": data})
+        return json_answer({"success": True, "data": data})
 
 
 def _added(providers: dict[str, Sums]) -> Sums:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from rest_framework.request import Request
+from django.http import HttpRequest
 
 from gateway.errors import InvalidRequest
 
@@ -33,7 +33,7 @@ class Days:
         return datetime.combine(self.last, time(), UTC) + DAY
 
 
-def day(request: Request, name: str, *, required: bool = False) -> date | None:
+def day(request: HttpRequest, name: str, *, required: bool = False) -> date | None:
     """The parameter `name`, a day like 2026-01-31; None when it is absent or empty and not required."""
     text = request.GET.get(name)
     if not text:
@@ -58,7 +58,7 @@ def span(first: date, last: date, most: int | None = None) -> Days:
     return Days(first, last)
 
 
-def past_days(request: Request, most: int) -> Days:
+def past_days(request: HttpRequest, most: int) -> Days:
     """The span that a query must name, at most `most` days and none that is still to come."""
     first, last = day(request, "starting_at", required=True), day(request, "ending_at", required=True)
     assert first is not None and last is not None
@@ -107,7 +107,7 @@ class Buckets:
         return f"{year}{week:02}" if self.unit == "week" else f"{start:%Y%m%d}"
 
 
-def buckets(request: Request, widths: dict[str, int], most: int) -> Buckets:
+def buckets(request: HttpRequest, widths: dict[str, int], most: int) -> Buckets:
     """The buckets that `bucket_width`, `starting_at` and `ending_at` ask for, at most `most`.
 
     `widths` says how many of a width there are when no start is given; without an end the last one holds today.
@@ -126,7 +126,7 @@ def buckets(request: Request, widths: dict[str, int], most: int) -> Buckets:
     return found
 
 
-def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
+def choice(request: HttpRequest, name: str, values: tuple[str, ...]) -> str:
     """The parameter `name`, which must be one of `values`."""
     text = request.GET.get(name, "")
     if text not in values:
@@ -135,7 +135,7 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
     return text
 
 
-def limit(request: Request, usual: int, most: int) -> int:
+def limit(request: HttpRequest, usual: int, most: int) -> int:
     """The parameter `limit`, from 1 to `most`."""
     text = request.GET.get("limit") or str(usual)
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= most):

@@ -7,10 +7,9 @@ plan        `routing.plan` over these, and what each offer takes of the paramete
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from accounts.callers import Caller
@@ -18,13 +17,14 @@ from gateway import choosing
 from gateway.attribution import calling_app
 from gateway.dialects import Dialect, named
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
+from gateway.header_fields import NO_FIELDS, Fields
 from gateway.naming import chats, find, find_model, pool, reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.seats import conversation
 from gateway.snapshot import Snapshot
-from gateway.wishes import NO_HEADERS, pinned, wish
+from gateway.wishes import pinned, wish
 from routing.catalog import Model
 from routing.choice import Chosen
 from routing.faults import Fault
@@ -108,16 +108,16 @@ def prepare(
     asked: ChatRequest,
     id: UUID,
     request_id: str = "",
-    meta: Mapping[str, Any] = NO_HEADERS,
+    fields: Fields = NO_FIELDS,
     *,
     looking: bool = False,
 ) -> Call:
-    """Finds where a request may go. `meta` are its headers as WSGI spells them; who is only `looking` takes no turn.
+    """Finds where a request may go. `fields` are its headers; who is only `looking` takes no turn.
 
     Raises `NotFound`, `InvalidRequest`, `Forbidden` or `UpstreamFault` when that is nowhere. Nothing is dialled.
     """
     dialect = named(caller.dialect)
-    wished = wish(asked, meta, dialect)
+    wished = wish(asked, fields, dialect)
     model: Model | None = None
     if asked.model not in dialect.auto_models:
         model, provider = find(snapshot, caller, asked.model)
@@ -163,7 +163,7 @@ def prepare(
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, models[0], found, dialect, request_id, calling_app(meta), place)
+    return Call(id, caller, asked, models[0], found, dialect, request_id, calling_app(fields), place)
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:

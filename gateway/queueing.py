@@ -18,27 +18,24 @@ class Queue:
     def __init__(self) -> None:
         self._waiting = 0
 
-    async def begin(self, process: Process, call: Call) -> tuple[bytes, AsyncGenerator[bytes]]:
-        """The first part of the answer to `call`, and the generator of the others, which the caller closes.
+    async def wait(self, process: Process, call: Call, refusal: RateLimited) -> tuple[bytes, AsyncGenerator[bytes]]:
+        """Begins `call` anew, after its `refusal`, until there is room.
 
-        Raises whatever `relay` does; `RateLimited` once the dialect's patience is over, and at once when it has none.
+        Gives the first part of the answer, and the generator of the others, which the caller closes. Raises whatever
+        `relay` does; the refusal once the dialect's patience is over, and at once when it has none.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + call.dialect.queue_seconds
-        while True:
-            parts = relay(process, call)
-            try:
-                return await anext(parts), parts
-            except RateLimited:
-                # Refused before the hold: nothing of the call is written, so it may be made again as it is.
-                await parts.aclose()
-                if clock() + PAUSE_SECONDS > until or self._waiting >= MOST_WAITING:
-                    raise
-            except BaseException:
-                await parts.aclose()
-                raise
+        while clock() + PAUSE_SECONDS <= until and self._waiting < MOST_WAITING:
             self._waiting += 1
             try:
                 await asyncio.sleep(PAUSE_SECONDS)
             finally:
                 self._waiting -= 1
+            # Refused before the hold: nothing of the call was written, so it may be made again as it is.
+            parts = relay(process, call)
+            try:
+                return await anext(parts), parts
+            except RateLimited as again:
+                refusal = again
+        raise refusal

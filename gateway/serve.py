@@ -11,14 +11,18 @@ import asyncio
 import re
 import secrets
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway import strict_json, telemetry
 from gateway.errors import GatewayError, HeadersTooLarge, InvalidRequest
+from gateway.exchange import Exchange
 
 HEADER_BYTES = 64 * 1024
 HEADER_FIELDS = 256
@@ -33,11 +37,7 @@ HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]*")  # RFC 9110, 7.2, without what no ho
 
 
 class Connection:
-    """A transport as uvicorn uses it, with one packet where uvicorn writes two, and two ways to end it that uvicorn
-    does not know.
-
-    uvicorn writes an answer's head and its body apart. Here the head waits for what is written in the same turn of the
-    loop: a packet costs us and the client some 10 us each.
+    """A transport as uvicorn uses it, with two ways to end it that uvicorn does not know.
 
     After `part` our side is closed and the client's is not: what it still sends is counted and thrown away, until it
     ends, or sends too much, or takes too long.
@@ -48,27 +48,12 @@ class Connection:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._left = PARTING_BYTES
-        self._head = b""
+        self.write, self.writelines = transport.write, transport.writelines
         self.unread = False  # more of the request is to come: `close` is `part` then
         self.parted = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Writes, all in order, at the latest when this turn of the loop is over."""
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.startswith(b"HTTP/1."):
-            self._head = data
-            self._loop.call_soon(self._flush)
-            return
-        self._transport.write(data)
-
-    def _flush(self) -> None:
-        head, self._head = self._head, b""
-        if head and not self._transport.is_closing():
-            self._transport.write(head)
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
@@ -79,7 +64,6 @@ class Connection:
         if self.unread:
             self.part()
         elif not self.is_closing():
-            self._flush()
             left = self._transport.get_write_buffer_size()
             self._transport.close()
             if left:
@@ -89,7 +73,6 @@ class Connection:
         """Closes our side once what was written is out."""
         if not self.is_closing():
             self.parted = True
-            self._flush()
             self._transport.write_eof()
             if not self._transport.is_reading():
                 self._transport.resume_reading()
@@ -164,33 +147,65 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
-        """The head is whole; the body has a deadline of its own."""
+        """The head is whole: its exchange begins, behind the one before. The body has a deadline of its own."""
         self._in_head = False
         self._stop_clock()
-        self._fault = self._fault_in_head()
+        parser, scope = self.parser, self.scope
+        method, version = parser.get_method(), parser.get_http_version()
+        self._fault = _fault_in_head(method, self.url, version, self.headers)
         if self._fault is not None:
             raise self._fault  # the parser stops
-        if not self.parser.should_upgrade():
-            self._line.unread = True
-            super().on_headers_complete()
-            # Trailers (RFC 9110, 6.5) come as headers do, but after the key has been checked: they are not taken.
-            self.headers = []
+        if parser.should_upgrade():
+            return
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["method"], scope["http_version"] = method.decode("ascii"), version
+        scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
+        scope["query_string"] = url.query or b""
+        self._line.unread = True
+        busy = self._answering()
+        self.cycle = Exchange(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            False,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            version == "1.1" and parser.should_keep_alive(),
+            self.on_response_complete,
+        )
+        if busy:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+        else:
+            self._start_asgi_task(self.cycle, self.app)
+        # Trailers (RFC 9110, 6.5) come as headers do, but after the key has been checked: they are not taken.
+        self.headers = []
 
     def on_chunk_header(self) -> None:
         """A chunk's bytes come next or, after the last one's size, trailers, which are counted as a head is."""
         self._in_trailer, self._head_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:
-        """Takes a part of the body."""
+        """Takes a part of the body, unless the answer is out already."""
         self._in_trailer = False
-        super().on_body(body)
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         self._in_trailer = False
         if not self.parser.should_upgrade():
             self._line.unread = False
-            super().on_message_complete()
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
 
     def shutdown(self) -> None:
         """The server stops: a refused client has had its time."""
@@ -216,26 +231,6 @@ class GuardedProtocol(HttpToolsProtocol):
             data = b"\r\n".join([*lines, b"", rest])
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
-
-    def _fault_in_head(self) -> GatewayError | None:
-        """What the parser lets through, and a proxy in front might read otherwise (RFC 9112, 2.3, 3.2 and 6.1)."""
-        size, hosts, codings = len(self.url), [], []
-        for name, value in self.headers:
-            size += len(name) + len(value) + 4
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"transfer-encoding":
-                codings.append(value.strip().lower())
-        if size > HEADER_BYTES or len(self.headers) > HEADER_FIELDS:
-            return _headers_too_large()
-        version = self.parser.get_http_version()
-        if version == "1.1":
-            valid = len(hosts) == 1 and codings in ([], [b"chunked"])
-        else:
-            valid = version == "1.0" and len(hosts) <= 1 and not codings
-        if self.parser.get_method() == b"CONNECT":  # we are no proxy
-            valid = False
-        return None if valid and all(map(HOST.fullmatch, hosts)) else _malformed()
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -279,6 +274,26 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._line.unread = False
             self._line.close()
+
+
+def _fault_in_head(method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> GatewayError | None:
+    """What the parser lets through, and a proxy in front might read otherwise (RFC 9112, 2.3, 3.2 and 6.1)."""
+    size = len(url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
+    if size > HEADER_BYTES or len(headers) > HEADER_FIELDS:
+        return _headers_too_large()
+    hosts, codings = [], []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value.strip().lower())
+    if version == "1.1":
+        valid = len(hosts) == 1 and codings in ([], [b"chunked"])
+    else:
+        valid = version == "1.0" and len(hosts) <= 1 and not codings
+    if method == b"CONNECT":  # we are no proxy
+        valid = False
+    return None if valid and all(map(HOST.fullmatch, hosts)) else _malformed()
 
 
 def _malformed() -> GatewayError:

@@ -4,7 +4,10 @@ Which style a provider uses is a column of its row. A secret goes into a header,
 up in logs.
 """
 
+import re
 from enum import StrEnum
+
+VISIBLE = re.compile("[!-~]+")  # 0x21 to 0x7e
 
 
 class AuthStyle(StrEnum):
@@ -17,12 +20,13 @@ class AuthStyle(StrEnum):
     NONE = "none"  # A server of one's own that asks for nothing.
 
 
-# Style -> header name, and what stands before the secret.
-_HEADER: dict[AuthStyle, tuple[str, str]] = {
+# Style -> header name, and what stands before the secret; None: no header.
+_HEADER: dict[str, tuple[str, str] | None] = {
     AuthStyle.BEARER: ("Authorization", "Bearer "),  # RFC 6750, 2.1
     AuthStyle.API_KEY: ("api-key", ""),
     AuthStyle.X_API_KEY: ("x-api-key", ""),
     AuthStyle.X_GOOG_API_KEY: ("x-goog-api-key", ""),
+    AuthStyle.NONE: None,
 }
 
 
@@ -38,7 +42,7 @@ def check_secret(secret: str) -> None:
     """
     if not secret:
         raise UnusableSecret("the secret is empty")
-    if not all("!" <= char <= "~" for char in secret):
+    if not VISIBLE.fullmatch(secret):
         raise UnusableSecret("the secret has a character that is not visible ASCII")
 
 
@@ -48,9 +52,11 @@ def headers(style: str, secret: str) -> list[tuple[str, str]]:
     Raises ValueError for a style that is not an `AuthStyle`, `UnusableSecret` for a secret that cannot
     stand in a header.
     """
-    known = AuthStyle(style)
-    if known is AuthStyle.NONE:
+    if style not in _HEADER:
+        raise ValueError(f"{style!r} is not an AuthStyle")
+    header = _HEADER[style]
+    if header is None:
         return []
     check_secret(secret)
-    name, prefix = _HEADER[known]
+    name, prefix = header
     return [(name, prefix + secret)]

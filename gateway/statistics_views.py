@@ -12,16 +12,16 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-from django.http import HttpResponse
-from rest_framework.request import Request
+from django.http import HttpRequest
 
 from accounts.models import Scope
 from gateway import process
+from gateway.answers import Answer, json_answer
 from gateway.errors import InvalidRequest
 from gateway.management_views import read
 from gateway.model_lists import number
 from gateway.periods import DAY, Buckets, Days, buckets, choice, day, limit, past_days, span, today
-from gateway.rest import ApiView, json_response
+from gateway.rest import ApiView
 
 FREE = "-free"
 OTHERS, OTHERS_LABEL = "__others__", "Others"
@@ -79,7 +79,7 @@ class Timeseries(StatisticsView):
     - `limit`: how many models are told apart, at most 50, by default 10; the rest is `__others__`
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """Every bucket of the span in order, each with its models, the most used one first."""
         return await _series(self, request, "models", "model", _same, label)
 
@@ -87,14 +87,14 @@ class Timeseries(StatisticsView):
 class MarketShare(StatisticsView):
     """GET /v1/management/statistics/market_share: as the time series, by the models' authors. Values are absolute."""
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """Every bucket of the span in order, each with its authors, the most used one first."""
         return await _series(self, request, "authors", "author", _author, _same)
 
 
 async def _series(
-    view: StatisticsView, request: Request, plural: str, singular: str, group: Name, named: Name
-) -> HttpResponse:
+    view: StatisticsView, request: HttpRequest, plural: str, singular: str, group: Name, named: Name
+) -> Answer:
     metric, wanted = choice(request, "metric", tuple(USAGE_METRICS)), buckets(request, USUAL_BUCKETS, MOST_BUCKETS)
     most = limit(request, USUAL_LIMIT, MOST_LIMIT)
     found = {
@@ -124,7 +124,7 @@ class Leaderboard(StatisticsView):
     - `limit`: at most 50, by default 10; what all other models used has the rank after the last
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The models, the most used one first."""
         metric = choice(request, "metric", tuple(USAGE_METRICS))
         most = limit(request, USUAL_LIMIT, MOST_LIMIT)
@@ -147,7 +147,7 @@ class ModelUsage(StatisticsView):
     - `starting_at`, `ending_at`: UTC days, both inclusive, at most 30, none in the future
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The sum, and the days on which there was any."""
         name = request.GET.get("model", "")
         if not name:
@@ -178,7 +178,7 @@ class Trending(StatisticsView):
     smoothed likewise.
     """
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The models that were used, the strongest trend first."""
         metric, width = choice(request, "metric", tuple(USAGE_METRICS)), choice(request, "bucket_width", WIDTHS)
         most = limit(request, USUAL_LIMIT, MOST_LIMIT)
@@ -283,5 +283,5 @@ def _width(wanted: Buckets) -> dict[str, str]:
     return {"bucket_width": "1w" if wanted.unit == "week" else "1d", **dates(Days(wanted.first, wanted.last))}
 
 
-def _answer(data: dict[str, Any]) -> HttpResponse:
-    return json_response({"success": True, "data": data})
+def _answer(data: dict[str, Any]) -> Answer:
+    return json_answer({"success": True, "data": data})

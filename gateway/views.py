@@ -3,20 +3,21 @@
 import asyncio
 import time
 
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpRequest
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from rest_framework.request import Request
 
 from billing.batches import DatabaseAway
 from billing.ids import new_id
 from gateway import explaining, process, strict_json, telemetry
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.answers import JSON, Answer, EventStream, json_answer, raw
+from gateway.errors import GatewayError, InvalidRequest, RateLimited
 from gateway.files import look_up_files
 from gateway.parameters import IGNORED_HEADER, header_value
 from gateway.planning import prepare
 from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.queueing import Queue
-from gateway.rest import ApiView, EventStream, json_response
+from gateway.relay import relay
+from gateway.rest import ApiView
 from gateway.strict_json import BadJson
 
 STALE_SNAPSHOT_SECONDS = 60
@@ -42,32 +43,36 @@ class ChatCompletions(Chat):
 
     endpoint = "chat/completions"
 
-    async def post(self, request: Request) -> HttpResponseBase:
+    async def post(self, request: HttpRequest) -> Answer:
         """Answers a chat completion, streamed or whole."""
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_id()
         asked = await self.asked(here)
-        explain = explaining.wished(request._request.META)
+        explain = explaining.wished(self.fields)
         call = None
         try:
-            call = prepare(here, snapshot, self.caller, asked, id, self.request_id, request._request.META)
+            call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
             call.explain = explain
-            first, parts = await queue.begin(here, call)
+            parts = relay(here, call)
+            try:
+                first = await anext(parts)
+            except RateLimited as refused:
+                first, parts = await queue.wait(here, call, refused)
         except GatewayError as error:
             if explain and (plan := call.plan if call else error.plan):
                 error.more.setdefault(explaining.FIELD, explaining.told(plan))
             raise
-        response: HttpResponseBase
+        answer: Answer
         if asked.stream:
-            response = EventStream(first, parts)
+            answer = EventStream(first, parts)
         else:
             await parts.aclose()
-            response = HttpResponse(first, "application/json")
-        response["x-generation-id"] = id.hex
-        if call.ignored:
-            response[IGNORED_HEADER] = header_value(call.ignored)
-        return response
+            answer = Answer(first, JSON)
+        answer.headers[b"x-generation-id"] = id.hex.encode()
+        if ignored := call.ignored:
+            answer.headers |= raw({IGNORED_HEADER: header_value(ignored)})
+        return answer
 
 
 class Route(Chat):
@@ -75,7 +80,7 @@ class Route(Chat):
 
     endpoint = "route"
 
-    async def post(self, request: Request) -> HttpResponse:
+    async def post(self, request: HttpRequest) -> Answer:
         """The plan. Nothing is dialled, held, billed or written.
 
         What would be refused before its hold is refused alike, with the plan beside the error once there is one.
@@ -84,14 +89,14 @@ class Route(Chat):
         asked = await self.asked(here)
         try:
             call = prepare(
-                here, here.snapshots.current, self.caller, asked, new_id(), self.request_id, request._request.META,
+                here, here.snapshots.current, self.caller, asked, new_id(), self.request_id, self.fields,
                 looking=True,
             )  # fmt: skip
         except GatewayError as error:
             if error.plan:
                 error.more[explaining.FIELD] = explaining.told(error.plan)
             raise
-        return json_response({"object": "route", explaining.FIELD: explaining.told(call.plan)})
+        return json_answer({"object": "route", explaining.FIELD: explaining.told(call.plan)})
 
 
 class Health(ApiView):
@@ -100,9 +105,9 @@ class Health(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """200 as long as the event loop turns."""
-        return json_response({"status": "ok"})
+        return json_answer({"status": "ok"})
 
 
 class Readiness(ApiView):
@@ -111,7 +116,7 @@ class Readiness(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """200, or 503 naming what is missing. `configuration` is the last change it follows."""
         here = process.current()
         snapshots, spool = here.snapshots, here.backbone.spool
@@ -131,7 +136,7 @@ class Readiness(ApiView):
             "configuration": snapshots.last_change,
             "spooled": spool.lines,
         }
-        return json_response(state, 503 if missing else 200)
+        return json_answer(state, 503 if missing else 200)
 
 
 class Metrics(ApiView):
@@ -140,10 +145,11 @@ class Metrics(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: Request) -> HttpResponse:
+    async def get(self, request: HttpRequest) -> Answer:
         """The process's metrics."""
         here = process.current()
+        telemetry.open_calls.set(len(here.open_calls))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
-        return HttpResponse(generate_latest(), CONTENT_TYPE_LATEST)
+        return Answer(generate_latest(), CONTENT_TYPE_LATEST.encode())

@@ -8,27 +8,27 @@ from typing import Any
 
 from gateway.dialects import Dialect
 from gateway.errors import InvalidRequest
+from gateway.header_fields import Fields
 from gateway.protocols.openai_chat import ChatRequest
 from gateway.protocols.openai_chat.request_routing import RoutingWish, read_routing
 from routing.policy import Policy, over
 
-# As WSGI spells a header, as people do, and where a body has the same.
+# A header as it arrives, as people spell it, and where a body has the same.
 HEADERS = (
-    ("HTTP_X_GATEWAY_ROUTING", "X-Gateway-Routing", "provider.routing.type"),
-    ("HTTP_X_GATEWAY_FACTOR", "X-Gateway-Factor", "provider.routing.primary_factor"),
-    ("HTTP_X_GATEWAY_PROVIDERS", "X-Gateway-Providers", "provider.routing.providers"),
-    ("HTTP_X_GATEWAY_FALLBACK", "X-Gateway-Fallback", "provider.fallback"),
+    (b"x-gateway-routing", "X-Gateway-Routing", "provider.routing.type"),
+    (b"x-gateway-factor", "X-Gateway-Factor", "provider.routing.primary_factor"),
+    (b"x-gateway-providers", "X-Gateway-Providers", "provider.routing.providers"),
+    (b"x-gateway-fallback", "X-Gateway-Fallback", "provider.fallback"),
 )
-NO_HEADERS: Mapping[str, Any] = {}
 
 
-def wish(asked: ChatRequest, meta: Mapping[str, Any], dialect: Dialect) -> Policy | None:
-    """What a request wishes; None: nothing. `meta` are its headers as WSGI spells them.
+def wish(asked: ChatRequest, fields: Fields, dialect: Dialect) -> Policy | None:
+    """What a request wishes, in its body or in its header `fields`; None: nothing.
 
     Raises `InvalidRequest` for a header that says what is not allowed there, `param` being the header.
     """
     body = _policy(asked.routing)
-    said = {path: meta[name] for name, _, path in HEADERS if name in meta}
+    said = {path: fields[name].decode("latin-1") for name, _, path in HEADERS if name in fields}
     if not said:
         return body
     headers = _policy(_read(said, dialect))

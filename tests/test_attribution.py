@@ -7,14 +7,15 @@ from gateway.attribution import LONGEST, calling_app
 
 
 def test_it_is_the_title_or_else_the_address() -> None:
-    assert calling_app({"HTTP_X_TITLE": " App ", "HTTP_HTTP_REFERER": "https://a"}) == "App"
-    assert calling_app({"HTTP_X_TITLE": "", "HTTP_HTTP_REFERER": "https://a/b?c=d"}) == "https://a/b"
-    assert calling_app({"HTTP_REFERER": "https://a/b"}) is None
-    assert calling_app({"HTTP_X_TITLE": "x" * 999}) == "x" * LONGEST
+    assert calling_app({b"x-title": b" App ", b"http-referer": b"https://a"}) == "App"
+    assert calling_app({b"x-title": b"", b"http-referer": b"https://a/b?c=d"}) == "https://a/b"
+    assert calling_app({b"referer": b"https://a/b"}) is None
+    assert calling_app({b"x-title": b"x" * 999}) == "x" * LONGEST
+    assert calling_app({b"x-title": "Ü".encode()}) == calling_app({b"x-title": "Ü".encode("latin-1")}) == "Ü"
 
 
-@given(st.text(), st.text())
-def test_whatever_is_sent_can_be_stored(title: str, referer: str) -> None:
-    app = calling_app({"HTTP_X_TITLE": title, "HTTP_HTTP_REFERER": referer})
+@given(st.binary(), st.binary())
+def test_whatever_is_sent_can_be_stored(title: bytes, referer: bytes) -> None:
+    app = calling_app({b"x-title": title, b"http-referer": referer})
     assert app is None or (app.isprintable() and app.strip() == app and 0 < len(app) <= LONGEST)
     (app or "").encode()

@@ -1,0 +1,87 @@
+"""One request of a connection and its answer, between the parser and the application: ASGI's `receive` and `send`."""
+
+import re
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+# Names are tokens (RFC 9110, 5.6.2), and values have no control characters but tabs. How many lines there are it leaves
+# open: a value could end its own and begin others.
+LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+
+
+class Exchange(RequestResponseCycle):
+    """An exchange as uvicorn has it, but for how its answer goes out.
+
+    The head waits for the body's first part, as ASGI lets it, and both leave in one packet: a packet costs us and the
+    client some 10 us each. And a head is checked as a whole, not each name and each value.
+    """
+
+    _head = b""
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
+        """Takes the application's next message. Raises RuntimeError for one out of place, or that cannot be sent."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        kind = message["type"]
+        if kind == "http.response.body" and self.response_started and not self.response_complete:
+            self._go_on(message.get("body", b""), message.get("more_body", False))
+        elif kind == "http.response.start" and not self.response_started:
+            self.response_started = True
+            self.waiting_for_100_continue = False
+            self._head = self._begin(message["status"], message.get("headers", ()))
+        else:
+            raise RuntimeError(f"The application sent {kind} out of place.")
+
+    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The head. What it says decides how the body is framed, and whether the connection goes on."""
+        self.chunked_encoding = status not in (204, 304)
+        lines: list[bytes] = []
+        for name, value in (*self.default_headers, *headers):
+            name = name.lower()  # Django's stock handler does not
+            if name == b"content-length":
+                self.expected_content_length = int(value)
+                self.chunked_encoding = False
+            elif name == b"connection":
+                self.keep_alive = self.keep_alive and value.lower() != b"close"
+                continue
+            lines.append(name + b": " + value + b"\r\n")
+        if self.scope["method"] == "HEAD":
+            self.chunked_encoding = False
+            self.expected_content_length = 0
+        if self.chunked_encoding:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines) or not LINES.fullmatch(head):
+            raise RuntimeError("The application sent a header that no answer can have.")
+        return STATUS_LINE[status] + head + b"\r\n"
+
+    def _go_on(self, body: bytes, more: bool) -> None:
+        """Sends a part of the body, with the head before the first one and the exchange's end after the last."""
+        if self.chunked_encoding:
+            if body:
+                body = b"%x\r\n%b\r\n" % (len(body), body)
+            if not more:
+                body += b"0\r\n\r\n"
+        elif self.scope["method"] == "HEAD":
+            body = b""
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (self.expected_content_length and not more):
+                raise RuntimeError("The application's answer has not the length it said.")
+        if self._head:
+            self.transport.writelines([self._head, body])
+            self._head = b""
+        else:
+            self.transport.write(body)
+        if not more:
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
