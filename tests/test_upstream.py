@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway.connection import READ_BUFFER
 from gateway.errors import UpstreamFault
-from gateway.upstream import Reply, Upstream
+from gateway.reply import Reply
+from gateway.upstream import Upstream
 from routing.faults import Fault
-from tests.raw_upstream import CHUNKED, Peer, RawUpstream, answer, call, chunk, client, on_both_loops, says
+from tests.raw_upstream import CHUNKED, PATIENCE, Peer, RawUpstream, answer, call, chunk, client, on_both_loops, says
 
 
 async def read_until_fault(reply: Reply) -> tuple[bytes, UpstreamFault]:
@@ -403,3 +405,31 @@ async def test_an_upstream_may_answer_before_it_has_read_the_request() -> None:
         # The rest of that request is not prepended to the next.
         assert await (await upstream.dial(call(server))).read_all() == b"ok"
         assert server.connections == 2
+
+
+@pytest.mark.parametrize("more", [0, 1, 2000])
+@on_both_loops
+async def test_an_answer_in_very_many_pieces_that_is_read_late_comes_whole(more: int) -> None:
+    sent, unread = asyncio.Event(), asyncio.Event()
+    # So many unread pieces, however small, stop the reading; the first to be too many may be the last to have come.
+    pieces = [b"%d," % number for number in range(READ_BUFFER // 16 + more)]
+    said = b"".join(map(chunk, pieces))
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + said)
+        sent.set()
+        await unread.wait()
+        await peer.send(said + chunk(b""))
+        await peer.left()
+
+    async with RawUpstream(script) as server, client(server) as upstream:
+        reply = await upstream.dial(call(server))
+        await sent.wait()
+        await asyncio.sleep(0.05)  # for our side to have it all, unread
+        read = await reply.read()
+        while data := reply.take():
+            read += data
+        unread.set()
+        async with asyncio.timeout(PATIENCE):
+            assert read + await reply.read_all() == b"".join(pieces) * 2
