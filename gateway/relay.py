@@ -96,7 +96,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         while not reader.complete:
             data = reply.take()
-            if data is None and (data := await pace.wait(reply.read())) is None:
+            if data is None and (data := await pace.wait(reply.coming())) is None:
                 yield KEEP_ALIVE
                 continue
             if not data:

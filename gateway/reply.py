@@ -7,7 +7,7 @@ from aiohttp import ClientError
 from aiohttp.client_exceptions import ClientConnectorError
 from aiohttp.hdrs import CONTENT_ENCODING
 from aiohttp.http import HttpProcessingError, RawResponseMessage
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from gateway.connection import READ_BUFFER, Line
 from gateway.content_coding import Inflater, Undecodable
@@ -25,7 +25,10 @@ class Reply:
     Whoever holds a Reply reads it to the end, releases it or aborts it.
     """
 
-    __slots__ = ("_body", "_coding", "_headers", "_inflater", "_line", "_message", "_parts", "_size", "status")
+    __slots__ = (
+        *("_body", "_coding", "_ended", "_headers", "_inflater"),
+        *("_line", "_message", "_parts", "_size", "status"),
+    )
 
     def __init__(self, line: Line, message: RawResponseMessage, body: StreamReader) -> None:
         self.status: int = message.code
@@ -33,6 +36,9 @@ class Reply:
         self._headers: Mapping[str, str] | None = None
         self._line: Line | None = line
         self._body = body
+        self._ended = False  # read to its end
+        if body is EMPTY_PAYLOAD:  # which has no buffer to look into
+            self._give_back(line)
         coding = ", ".join(message.headers.getall(CONTENT_ENCODING, ())).strip().lower()
         self._coding = "" if coding == "identity" else coding
         self._inflater: Inflater | None = None
@@ -74,17 +80,23 @@ class Reply:
             self.abort()
             raise self._invalid(str(exc)) from exc
 
-    async def read(self) -> bytes:
-        """What `take` gives, as soon as it gives something. Raises what it raises.
+    async def coming(self) -> bytes:
+        """What `take` will give, for one that it gave None. Raises what it raises.
 
-        May be cancelled while it waits and called again: no byte is lost.
+        May be cancelled while it waits: no byte is lost.
         """
-        while (data := self.take()) is None:
-            try:
-                await self._body._wait("read")
+        while True:
+            try:  # noqa: SIM105 (`suppress` is three calls more for every event)
+                await self._body._wait("coming")
             except (ClientError, HttpProcessingError):
-                continue  # `take` tells it, after what had come before
-        return data
+                pass  # `take` tells it, after what had come before
+            if (data := self.take()) is not None:
+                return data
+
+    async def read(self) -> bytes:
+        """What is there to `take`, or `coming`; may be cancelled and called again."""
+        data = self.take()
+        return await self.coming() if data is None else data
 
     async def read_all(self, limit: int = MAX_BODY) -> bytes:
         """The whole decoded body, at most `limit` bytes; may be cancelled and called again, as `read`.
@@ -133,28 +145,29 @@ class Reply:
 
     def _receive(self) -> bytes | None:
         """What has come and was not taken, coded as it came; b"" at the end; None: nothing yet."""
-        body = self._body
-        if self._line is None and not body.is_eof():
+        if self._line is None:
+            if self._ended:
+                return b""
             raise UpstreamFault(Fault.TRUNCATED, "the reply was aborted", upstream_status=self.status)
+        body = self._body
         failure = body.exception()
-        if failure is None and body.at_eof():
-            self._give_back()
-            return b""
         # What came before a break is the caller's; aiohttp's public methods would withhold it.
         if body._buffer:
             data = body._read_nowait(-1)
             if failure is None and body.at_eof():
-                self._give_back()
+                self._give_back(self._line)
             return data
-        if failure is None:
-            return None
-        self.abort()
-        raise fault_of(failure, begun=True, status=self.status)
+        if failure is not None:
+            self.abort()
+            raise fault_of(failure, begun=True, status=self.status)
+        if body.is_eof():
+            self._give_back(self._line)
+            return b""
+        return None
 
-    def _give_back(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.lines.keep(line)
+    def _give_back(self, line: Line) -> None:
+        self._line, self._ended = None, True
+        line.lines.keep(line)
 
     def _invalid(self, detail: str) -> UpstreamFault:
         return UpstreamFault(Fault.INVALID_RESPONSE, detail, upstream_status=self.status)
