@@ -8,7 +8,8 @@ left switched on. Connections wait for their next request in `connection.Lines`.
 Measured over keep-alive loopback with 32 connections, a small POST and its answer, in microseconds of CPU a
 request under uvloop (asyncio): httpx's interface over aiohttp's transport 114 (120), aiohttp's session 53
 (59), this file 29 (32). httpx's interface costs 61 us more than the session, so aiohttp stands behind the
-`Upstream` seam itself, without httpx.
+`Upstream` seam itself, without httpx. Since then, in one run: with aiohttp's pool, each head rendered anew and each
+piece awaited 28 (44); with connections kept here, heads begun once and what has come read at once 18 (32).
 
 The seams for tests are the resolver and the TLS context; the rest is real sockets.
 

@@ -295,9 +295,10 @@ def call(
     body: bytes = b'{"model":"m"}',
     method: str = "POST",
     headers: tuple[tuple[str, str], ...] = (("Authorization", "Bearer sk-1"),),
+    always: tuple[tuple[str, str], ...] = (),
 ) -> Dial:
-    """A call to `server`, by address."""
-    target = Target(method, parse_base_url(f"http://127.0.0.1:{server.port}"), path, (), 5.0)
+    """A call to `server`, by address; `always` are the headers of all calls to its target."""
+    target = Target(method, parse_base_url(f"http://127.0.0.1:{server.port}"), path, always, 5.0)
     return Dial(target, headers, body)
 
 
