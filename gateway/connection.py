@@ -1,8 +1,8 @@
-"""Connections to upstreams: aiohttp's connector and response protocol, guarded and made to tell more.
+"""Connections to upstreams: made by aiohttp's connector, guarded, made to tell more, and kept for the next request.
 
-Only `gateway/upstream.py` uses these. Parts of aiohttp that are not documented are touched here and in
-`Reply`, and nowhere else: `TCPConnector._factory`, `ResponseHandler`'s methods,
-`StreamReader._read_nowait`. The tests of the client fail when a new release moves them.
+Only `gateway/upstream.py` and `gateway/reply.py` use these. Parts of aiohttp that are not documented are touched here
+and in `Reply`, and nowhere else: `TCPConnector._factory`, `ResponseHandler`'s methods, `StreamReader._buffer`,
+`_read_nowait` and `_wait`. The tests of the client fail when a new release moves them.
 """
 
 import asyncio
@@ -10,14 +10,16 @@ import functools
 import select
 import socket
 import ssl
+from collections import deque
 from typing import cast
 
-from aiohttp import ClientPayloadError, TCPConnector
+from aiohttp import ClientConnectionError, ClientPayloadError, ClientRequest, ClientTimeout, TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import AddrInfoType, Connection
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
+from yarl import URL
 
 from gateway.egress import Egress
 
@@ -27,20 +29,31 @@ READ_BUFFER = 64 * 1024  # Twice this is buffered before the socket is no longer
 
 
 class Line(ResponseHandler):
-    """aiohttp's response protocol, and what it does not tell: whether the connection carried a request before
-    (`used`), whether any byte of the answer came (`answered`), and that a body broke off.
+    """aiohttp's response protocol, and what it does not tell: whether any byte of the answer came (`answered`), and
+    that a body broke off.
+
+    `lines` it belongs to; `kept_at`: since when it waits there, on the loop's clock.
     """
+
+    lines: "Lines"
+    connection: Connection  # aiohttp's word for its having lent us this
+    kept_at: float
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.used = False
         self.answered = False
         self._due = False  # A request is out, and its final headers are not in.
+        self._held = False  # The answer came faster than it was read.
         self._answer: StreamReader | None = None
+        self._poll = select.poll()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def begin(self) -> None:
         """Make ready for one request and its answer."""
-        self.used, self.answered, self._due, self._answer = True, False, True, None
+        self.answered, self._due, self._held, self._answer = False, True, False, None
         self.set_response_params(
             read_until_eof=True,
             auto_decompress=False,
@@ -50,13 +63,27 @@ class Line(ResponseHandler):
             max_headers=MAX_HEADERS,
         )
 
-    def has_news(self) -> bool:
-        """Whether bytes, or the end, have come that the loop has not read yet. For a line where none are
-        due."""
-        assert self.transport is not None
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+    def is_quiet(self) -> bool:
+        """Whether it is open and nothing has come, neither bytes nor the end, also of what the loop has not read yet.
+
+        For a line where nothing is due.
+        """
+        return self.is_connected() and not self._poll.poll(0)
+
+    def drop(self) -> None:
+        """Close at once: no flush of what is unsent, no TLS farewell that the peer could make us wait for."""
+        self.abort()
+        self.connection.close()
+
+    def pause_reading(self) -> None:
+        self._held = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # aiohttp resumes after every piece that is read. Before the first pause of an answer nothing can be held back;
+        # after it the parser may hold something even while the socket is read.
+        if self._held:
+            super().resume_reading(resume_parser)
 
     def data_received(self, data: bytes) -> None:
         if data:
@@ -92,6 +119,75 @@ class Line(ResponseHandler):
             body.set_exception(ClientPayloadError(f"connection lost: {exc!r}"))
 
 
+class Lines:
+    """The connections to one endpoint: the ones that wait for another request, and the way to a new one."""
+
+    __slots__ = ("_connector", "_idle_seconds", "_kept", "_loop", "_request", "_timer")
+
+    def __init__(self, connector: TCPConnector, url: URL, idle_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connector = connector
+        self._request = ClientRequest("POST", url, loop=self._loop)  # names the endpoint to the connector
+        self._idle_seconds = idle_seconds
+        self._kept: deque[Line] = deque()  # the one used last on the right
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self) -> Line | None:
+        """A connection that has carried a request before; None: there is none, `open` one.
+
+        What has come in on one meanwhile, its end or an answer to nothing, must not meet the next request.
+        """
+        since = self._loop.time() - self._idle_seconds
+        while self._kept:
+            line = self._kept.pop()
+            if line.kept_at >= since and line.is_quiet():
+                return line
+            line.drop()
+        return None
+
+    async def open(self, seconds: float) -> Line:
+        """A new connection, within `seconds`, DNS and TLS included.
+
+        Raises TimeoutError, `aiohttp.ClientError`, OSError (`ForbiddenAddress` among them).
+        """
+        if self._connector.closed:  # aiohttp notices only after it has connected.
+            raise ClientConnectionError("the client is closed")
+        connection = await self._connector.connect(self._request, [], _connect_timeout(seconds))
+        line = cast(Line, connection.protocol)
+        line.lines, line.connection = self, connection
+        return line
+
+    def keep(self, line: Line) -> None:
+        """Take back a connection whose answer was read to its end. One that can carry no other request is closed."""
+        transport = line.transport
+        # Answered before it had read the whole request: the rest of that would run into the next one.
+        if transport is None or line.should_close or transport.get_write_buffer_size():
+            line.drop()
+            return
+        line.kept_at = self._loop.time()
+        self._kept.append(line)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._idle_seconds, self._sweep)
+
+    def drop_kept(self) -> None:
+        """Close those that wait: the endpoint has just closed one, or nobody will ask again."""
+        while self._kept:
+            self._kept.pop().drop()
+
+    def _sweep(self) -> None:
+        self._timer = None
+        since = self._loop.time() - self._idle_seconds
+        while self._kept and (self._kept[0].kept_at <= since or not self._kept[0].is_connected()):
+            self._kept.popleft().drop()
+        if self._kept:
+            self._timer = self._loop.call_at(self._kept[0].kept_at + self._idle_seconds, self._sweep)
+
+
+@functools.lru_cache(maxsize=64)
+def _connect_timeout(seconds: float) -> ClientTimeout:
+    return ClientTimeout(connect=seconds)
+
+
 class GuardedResolver(AbstractResolver):
     """Refuses the whole answer when one address in it is forbidden: public and private mixed is an attack."""
 
@@ -114,22 +210,21 @@ class GuardedResolver(AbstractResolver):
         """The inner resolver is its maker's to close."""
 
 
-def guarded_pool(
-    egress: Egress, resolver: AbstractResolver, context: ssl.SSLContext, idle_seconds: float, *, listed: bool
+def guarded_connector(
+    egress: Egress, resolver: AbstractResolver, context: ssl.SSLContext, *, listed: bool
 ) -> TCPConnector:
-    """A pool of `Line`s to endpoints that are all on the operator's list, or all not."""
-    pool = TCPConnector(
+    """Makes `Line`s to endpoints that are all on the operator's list, or all not."""
+    connector = TCPConnector(
         limit=0,  # What is in flight is bounded where requests are admitted.
-        limit_per_host=0,
-        keepalive_timeout=idle_seconds,
+        force_close=True,  # `Lines` keep what can be used again.
         ssl=context,
         resolver=GuardedResolver(resolver, egress, listed=listed),
         # The resolver is not asked about literal addresses; this sees every address, just before the connect.
         socket_factory=functools.partial(guarded_socket, egress, listed),
     )
     line = functools.partial(Line, loop=asyncio.get_running_loop())
-    pool._factory = cast("functools.partial[ResponseHandler]", line)
-    return pool
+    connector._factory = cast("functools.partial[ResponseHandler]", line)
+    return connector
 
 
 def guarded_socket(egress: Egress, listed: bool, address: AddrInfoType) -> socket.socket:
@@ -154,10 +249,3 @@ def verified_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def drop(connection: Connection) -> None:
-    """Close at once: no flush of what is unsent, no TLS farewell that the peer could make us wait for."""
-    if connection.protocol is not None:
-        connection.protocol.abort()
-    connection.close()

@@ -13,12 +13,16 @@ NEVER = float("inf")
 
 
 class Deadline:
-    """Bounds the awaits of one task. Made by the task it belongs to, and closed by it."""
+    """Bounds the awaits of one task. Made by the task it belongs to, and closed by it.
 
-    __slots__ = ("_loop", "_passed", "_task", "_timer", "_when")
+    `clock` is the loop's, whose times it takes.
+    """
+
+    __slots__ = ("_loop", "_passed", "_task", "_timer", "_when", "clock")
 
     def __init__(self, task: "asyncio.Task[Any]") -> None:
         self._loop = task.get_loop()
+        self.clock = self._loop.time
         self._task = task
         self._when = NEVER
         self._passed = False
@@ -54,7 +58,7 @@ class Deadline:
         self._timer = None
         if self._when == NEVER:
             return  # nothing is awaited just now; the next wait sets the timer
-        if self._loop.time() >= self._when:
+        if self.clock() >= self._when:
             self._passed = True
             self._task.cancel()
         else:

@@ -6,7 +6,7 @@ try it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,7 +15,7 @@ from gateway.deadline import NEVER, Deadline
 from gateway.errors import UpstreamFault
 from gateway.process import Process
 from gateway.protocols.openai_chat import AnswerReader, fault_from_response
-from gateway.upstream import Reply
+from gateway.reply import Reply
 from routing.catalog import Provider
 from routing.faults import Fault
 
@@ -28,20 +28,20 @@ Result = TypeVar("Result")
 class Pace:
     """By when one dial must have come how far, on the loop's clock.
 
-    `total` is what is left of the whole request, in seconds; `first_byte` what the policy allows. The provider's own
-    timeouts hold where they are shorter.
+    `total` is what is left of the whole request, in seconds; `first_byte` what the policy allows, if it says so. The
+    provider's own timeouts hold where they are shorter.
     """
 
     __slots__ = ("_clock", "_deadline", "_idle", "beat", "beats", "cut_off", "due")
 
     def __init__(
-        self, deadline: Deadline, provider: Provider, *, first_byte: float | None, total: float | None, beats: bool
+        self, deadline: Deadline, provider: Provider, *, first_byte: float | None, total: float, beats: bool
     ) -> None:
         self._deadline = deadline
-        self._clock = asyncio.get_running_loop().time
+        self._clock = deadline.clock
         self._idle = provider.idle_timeout
         now = self._clock()
-        self.cut_off = now + min(provider.total_timeout, NEVER if total is None else total)
+        self.cut_off = now + min(provider.total_timeout, total)
         self.due = now + min(provider.first_byte_timeout, NEVER if first_byte is None else first_byte)
         self.beats = beats
         self.beat = now + KEEP_ALIVE_SECONDS if beats else NEVER
@@ -81,12 +81,12 @@ class Pace:
 
 
 class Dialling:
-    """`async with` it begins the dial of an attempt; on the way out, whatever that is, nothing stays open.
+    """`with` it begins the dial of an attempt; on the way out, whatever that is, nothing stays open.
 
     `reply` gives the answer's head, and the attempt its reader; None when it is time for a sign of life.
     """
 
-    __slots__ = ("_attempt", "_coroutine", "_process", "_read_by", "_reply", "_task", "pace")
+    __slots__ = ("_attempt", "_coroutine", "_process", "_reader", "_reply", "_task", "pace")
 
     def __init__(
         self,
@@ -94,17 +94,17 @@ class Dialling:
         attempt: Attempt,
         pace: Pace,
         dialling: Coroutine[Any, Any, Reply],
-        read_by: Callable[[], AnswerReader],
+        reader: AnswerReader,
     ) -> None:
         self.pace = pace
         self._process = process
         self._attempt = attempt
         self._coroutine = dialling
-        self._read_by = read_by
+        self._reader = reader
         self._task: asyncio.Task[Reply] | None = None
         self._reply: Reply | None = None
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         """The dial begins."""
         self._attempt.begin()
         # A task where the dial goes on while the client is told something, or after the client has left.
@@ -120,10 +120,10 @@ class Dialling:
             if not 200 <= reply.status < 300:
                 said = await self.pace.wait_silently(_error_body(reply))
                 raise fault_from_response(reply.status, reply.headers, said)
-            self._attempt.reader = self._read_by()
+            self._attempt.reader = self._reader
         return reply
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Aborts what is under way; or hands it over, when it is a probe whose client has left."""
@@ -163,7 +163,7 @@ class Dialling:
             reply = self._reply = await self._task
         if not 200 <= reply.status < 300:
             raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
-        reader = self._attempt.reader = self._attempt.reader or self._read_by()
+        reader = self._attempt.reader = self._reader
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():
                 reader.feed(data)

@@ -16,7 +16,6 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from functools import lru_cache
 
 from gateway import signing, sse
@@ -27,10 +26,12 @@ from gateway.files import inline_files
 from gateway.generation import Generation
 from gateway.planning import Call
 from gateway.process import Process
-from gateway.protocols.openai_chat import AnswerReader, ChatRequest, error_event, upstream_body
-from gateway.upstream import Dial, Reply
+from gateway.protocols.openai_chat import AnswerReader, Fit, error_event, upstream_body
+from gateway.reply import Reply
+from gateway.upstream import Dial, Target
 from routing.base_url import parse_base_url
 from routing.faults import Fault
+from routing.plan import Candidate
 
 KEEP_ALIVE = sse.comment("keep-alive")
 # An answer may be longer in bytes than its cap in tokens, but not without bound.
@@ -43,15 +44,17 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
     async with Generation(process, call) as generation:
         try:
             while True:
+                parts = _answer(process, generation)
                 try:
-                    async with aclosing(_answer(process, generation)) as parts:
-                        async for part in parts:
-                            generation.begun = True
-                            yield part
+                    async for part in parts:
+                        generation.begun = True
+                        yield part
                     break
                 except UpstreamFault as fault:
                     if not await generation.may_go_on(fault):
                         raise
+                finally:
+                    await parts.aclose()
             last = await generation.complete()
         except GatewayError as error:
             await generation.fail(error)
@@ -75,25 +78,25 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
 
 async def _answer(process: Process, generation: Generation) -> AsyncGenerator[bytes]:
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
-    attempt, policy = generation.attempt, generation.call.plan.policy
+    call, attempt = generation.call, generation.attempt
+    candidate, policy = attempt.candidate, call.plan.policy
+    cap, fit = generation.output_cap(candidate), call.fit(candidate)
     pace = Pace(
         generation.deadline,
-        attempt.candidate.offer.provider,
+        candidate.offer.provider,
         first_byte=policy.first_byte_timeout,
         total=generation.seconds_left,
-        beats=generation.call.asked.stream,
+        beats=call.asked.stream,
     )
-    dial = _dialled(process, generation, attempt)
-    async with Dialling(process, attempt, pace, dial, lambda: _reader(generation, attempt)) as dialling:
+    reader = _reader(generation, candidate, cap, fit)
+    with Dialling(process, attempt, pace, _dial(process, generation, attempt, cap, fit), reader) as dialling:
         while (reply := await dialling.reply()) is None:
             yield KEEP_ALIVE
-        reader = attempt.reader
-        assert reader is not None
-        most_bytes = attempt.candidate.output_cap * generation.call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
+        most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         while not reader.complete:
-            data = await pace.wait(reply.read())
-            if data is None:
+            data = reply.take()
+            if data is None and (data := await pace.wait(reply.coming())) is None:
                 yield KEEP_ALIVE
                 continue
             if not data:
@@ -101,7 +104,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                 break
             pace.heard()
             waiting += reader.feed(data)
-            if reader.meaningful or not generation.call.asked.stream:
+            if reader.meaningful or not call.asked.stream:
                 generation.first_event()
                 if waiting:
                     attempt.relayed = True
@@ -118,44 +121,44 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         await reply.release()
 
 
-def _reader(generation: Generation, attempt: Attempt) -> AnswerReader:
-    call, candidate = generation.call, attempt.candidate
+def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: Fit) -> AnswerReader:
+    call = generation.call
     return AnswerReader(
         call.asked,
         id=call.id.hex,
         created=generation.created,
         model=call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug,
         dialect=call.dialect,
-        output_cap=generation.output_cap(candidate) or candidate.output_cap,
-        stops=call.fit(candidate).enforced_stops,
+        output_cap=cap or candidate.output_cap,
+        stops=fit.enforced_stops,
         keeps_text=generation.continues,
         after=generation.said,
     )
 
 
-async def _dialled(process: Process, generation: Generation, attempt: Attempt) -> Reply:
-    asked = await inline_files(process, generation.caller, generation.call.asked)
-    return await process.upstream.dial(_dial(generation, attempt, asked))
-
-
-def _dial(generation: Generation, attempt: Attempt, asked: ChatRequest) -> Dial:
-    candidate, offer, provider = attempt.candidate, attempt.candidate.offer, attempt.candidate.offer.provider
+async def _dial(process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit) -> Reply:
+    asked, provider = generation.call.asked, attempt.candidate.offer.provider
+    if asked.file_ids:
+        asked = await inline_files(process, generation.caller, asked)
     body = upstream_body(
         asked,
-        model=offer.upstream_model,
-        output_cap=generation.output_cap(candidate),
+        model=attempt.candidate.offer.upstream_model,
+        output_cap=cap,
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
-        fit=generation.call.fit(candidate),
+        fit=fit,
         prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
     )
-    headers = [
+    target = _target(provider.base_url, provider.connect_timeout, asked.stream)
+    secret = attempt.credential.secret if attempt.credential else ""
+    return await process.upstream.dial(Dial(target, signing.headers(provider.auth_style, secret), body))
+
+
+@lru_cache(maxsize=1024)
+def _target(base_url: str, connect_timeout: float, stream: bool) -> Target:
+    headers = (
         ("Content-Type", "application/json"),
-        ("Accept", "text/event-stream" if asked.stream else "application/json"),
+        ("Accept", "text/event-stream" if stream else "application/json"),
         ("User-Agent", "meterline"),
-    ]
-    headers += signing.headers(provider.auth_style, attempt.credential.secret if attempt.credential else "")
-    return Dial("POST", _base_url(provider.base_url), "/chat/completions", headers, body, provider.connect_timeout)
-
-
-_base_url = lru_cache(maxsize=1024)(parse_base_url)
+    )
+    return Target("POST", parse_base_url(base_url), "/chat/completions", headers, connect_timeout)

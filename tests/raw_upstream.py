@@ -22,7 +22,7 @@ import uvloop
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.egress import Egress
-from gateway.upstream import Dial, Upstream
+from gateway.upstream import Dial, Target, Upstream
 from routing.base_url import parse_base_url
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -295,9 +295,11 @@ def call(
     body: bytes = b'{"model":"m"}',
     method: str = "POST",
     headers: tuple[tuple[str, str], ...] = (("Authorization", "Bearer sk-1"),),
+    always: tuple[tuple[str, str], ...] = (),
 ) -> Dial:
-    """A call to `server`, by address."""
-    return Dial(method, parse_base_url(f"http://127.0.0.1:{server.port}"), path, headers, body, 5.0)
+    """A call to `server`, by address; `always` are the headers of all calls to its target."""
+    target = Target(method, parse_base_url(f"http://127.0.0.1:{server.port}"), path, always, 5.0)
+    return Dial(target, headers, body)
 
 
 @asynccontextmanager

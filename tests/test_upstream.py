@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import UpstreamFault
-from gateway.upstream import Reply, Upstream
+from gateway.reply import Reply
+from gateway.upstream import Dial, Upstream
 from routing.faults import Fault
 from tests.raw_upstream import CHUNKED, Peer, RawUpstream, answer, call, chunk, client, on_both_loops, says
 
@@ -58,6 +59,23 @@ async def test_one_connection_serves_one_call_after_another_and_keeps_no_cookie(
             assert await (await upstream.dial(call(server))).read_all() == b"{}"
         assert server.connections == 1
         assert len(set(server.requests)) == 1 and b"ookie" not in server.requests[0]
+
+
+@on_both_loops
+async def test_calls_to_one_target_differ_in_their_own_headers_and_body_alone() -> None:
+    async with RawUpstream(says(answer())) as server, client(server) as upstream:
+        target = call(server, always=(("Accept", "application/json"),)).target
+        for dial in (Dial(target, [("api-key", "sk-1")], b"one"), Dial(target, [("api-key", "sk-23")], b"three")):
+            assert await (await upstream.dial(dial)).read_all() == b"{}"
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+            "Accept-Encoding: identity\r\nAccept: application/json\r\n"
+        ).encode()
+        assert server.requests == [
+            head + b"Content-Length: 3\r\napi-key: sk-1\r\n\r\none",
+            head + b"Content-Length: 5\r\napi-key: sk-23\r\n\r\nthree",
+        ]
+        assert server.connections == 1
 
 
 @on_both_loops
@@ -113,6 +131,8 @@ async def test_a_header_that_must_not_be_sent_reaches_nobody(headers: tuple[tupl
         with pytest.raises(ValueError, match="not a header to send") as caught:
             await upstream.dial(call(server, headers=(("Authorization", "Bearer sk-1"), *headers)))
         assert "sk-1" not in str(caught.value) and "evil" not in str(caught.value)
+        with pytest.raises(ValueError, match="not a header to send"):
+            await upstream.dial(call(server, always=headers))
         with pytest.raises(ValueError, match="not a method"):
             await upstream.dial(call(server, method="GET / HTTP/1.1\r\n"))
         assert server.connections == 0
@@ -339,67 +359,3 @@ async def test_nobody_listens() -> None:
             fault = await fault_of(upstream, server)
             assert fault.kind is Fault.UNREACHABLE
             assert "127.0.0.1" not in fault.message and fault.upstream_status is None
-
-
-@on_both_loops
-async def test_a_body_past_the_limit_is_not_read_on() -> None:
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(CHUNKED)
-        await peer.pour(chunk(b"x" * 65536))
-
-    async with RawUpstream(script) as server, client(server) as upstream:
-        reply = await upstream.dial(call(server))
-        with pytest.raises(UpstreamFault) as caught:
-            await reply.read_all(limit=1_000_000)
-        assert caught.value.kind is Fault.INVALID_RESPONSE
-        await asyncio.sleep(0.2)
-        # One limit, our buffer and the system's: not what the upstream would have liked to send.
-        assert server.sent < 16_000_000
-
-
-@on_both_loops
-async def test_a_body_of_declared_size_past_the_limit_is_not_read_at_all() -> None:
-    async with (
-        RawUpstream(says(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000001\r\n\r\nxx")) as server,
-        client(server) as upstream,
-    ):
-        reply = await upstream.dial(call(server))
-        async with asyncio.timeout(5):
-            with pytest.raises(UpstreamFault) as caught:
-                await reply.read_all()
-        assert caught.value.kind is Fault.INVALID_RESPONSE
-
-
-@on_both_loops
-async def test_an_unread_answer_holds_the_sender_back() -> None:
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(CHUNKED)
-        await peer.pour(chunk(b"x" * 65536))
-
-    async with RawUpstream(script) as server, client(server) as upstream:
-        reply = await upstream.dial(call(server))
-        last = -1
-        while server.sent != last:  # Until the buffers on the way are full.
-            last = server.sent
-            await asyncio.sleep(0.2)
-        assert server.sent < 16_000_000
-        reply.abort()
-
-
-@on_both_loops
-async def test_an_upstream_may_answer_before_it_has_read_the_request() -> None:
-    async def script(peer: Peer) -> None:
-        if peer.number == 1:
-            await peer.head()
-            await peer.send(answer(b"too large", status="413 Content Too Large"))
-            await asyncio.sleep(60)
-        await says(answer(b"ok"))(peer)
-
-    async with RawUpstream(script) as server, client(server) as upstream:
-        reply = await upstream.dial(call(server, body=b"x" * 20_000_000))
-        assert (reply.status, await reply.read_all()) == (413, b"too large")
-        # The rest of that request is not prepended to the next.
-        assert await (await upstream.dial(call(server))).read_all() == b"ok"
-        assert server.connections == 2

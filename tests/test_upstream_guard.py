@@ -10,10 +10,10 @@ import pytest
 from aiohttp import ClientError, ClientRequest, ClientTimeout
 from yarl import URL
 
-from gateway.connection import GuardedResolver, guarded_pool, guarded_socket, verified_context
+from gateway.connection import GuardedResolver, guarded_connector, guarded_socket, verified_context
 from gateway.egress import Egress, ForbiddenAddress
 from gateway.errors import UpstreamFault
-from gateway.upstream import Dial, Upstream
+from gateway.upstream import Dial, Target, Upstream
 from routing.base_url import BadUrl, BaseUrl, parse_base_url
 from routing.faults import Fault
 from tests.raw_upstream import (
@@ -64,7 +64,7 @@ ANSWERS = [
 
 
 def post(base: BaseUrl, path: str = "/v1/chat/completions") -> Dial:
-    return Dial("POST", base, path, [("Authorization", "Bearer sk-1")], b"{}", 5.0)
+    return Dial(Target("POST", base, path, (), 5.0), [("Authorization", "Bearer sk-1")], b"{}")
 
 
 async def forbidden(upstream: Upstream, dial: Dial) -> None:
@@ -165,12 +165,12 @@ async def test_what_is_allowed_to_a_listed_endpoint_is_allowed_to_no_other() -> 
 async def test_a_literal_address_that_no_resolver_sees_is_stopped_at_the_socket(scheme: str, host: str) -> None:
     async with Canaries() as canaries:
         resolver = TableResolver({})
-        pool = guarded_pool(Egress(), resolver, verified_context(), 4.0, listed=False)
+        connector = guarded_connector(Egress(), resolver, verified_context(), listed=False)
         url = URL(f"{scheme}://{host}:{canaries.port}/")
         request = ClientRequest("POST", url, loop=asyncio.get_running_loop())
         with pytest.raises((ClientError, ForbiddenAddress)):
-            await pool.connect(request, [], ClientTimeout(connect=5))
-        await pool.close()
+            await connector.connect(request, [], ClientTimeout(connect=5))
+        await connector.close()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "fe80::1"])
@@ -253,7 +253,7 @@ async def test_the_environment_sets_neither_proxy_nor_password(tmp_path: Path) -
             environment.delenv("NO_PROXY", raising=False)
             environment.delenv("no_proxy", raising=False)
             async with client(server) as upstream:
-                reply = await upstream.dial(replace(call(server), headers=[]))
+                reply = await upstream.dial(call(server, headers=()))
                 assert await reply.read_all() == b"{}"
         assert b"uthorization" not in server.requests[0]
 

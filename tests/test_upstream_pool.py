@@ -136,6 +136,30 @@ async def test_a_connection_is_kept_for_a_while_only() -> None:
         assert (server.connections, len(server.requests)) == (2, 2)
 
 
+@on_both_loops
+async def test_the_connection_used_last_goes_on_and_those_not_needed_are_closed() -> None:
+    everyone = asyncio.Event()
+    closed: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            if peer.number == 4:
+                everyone.set()
+            await everyone.wait()
+            await peer.send(answer(b"%d" % peer.number))
+        closed.append(peer.number)
+
+    async with RawUpstream(script) as server, client(server, idle_connection_seconds=1.0) as upstream:
+        first = await asyncio.gather(*[upstream.dial(call(server)) for _ in range(4)])
+        for reply in first:
+            last = await reply.read_all()
+        async with asyncio.timeout(PATIENCE):
+            while len(closed) < 3:
+                assert await (await upstream.dial(call(server))).read_all() == last
+                await asyncio.sleep(0.01)
+        assert (sorted([*closed, int(last)]), server.connections) == ([1, 2, 3, 4], 4)
+
+
 @pytest.mark.parametrize(
     "unasked", [answer(b"planted"), answer(b"", "Connection: close", status="408 Request Timeout"), b"x"]
 )

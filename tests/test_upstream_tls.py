@@ -3,23 +3,23 @@ in plain."""
 
 import asyncio
 import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.egress import Egress
 from gateway.errors import UpstreamFault
-from gateway.upstream import Dial, Upstream
+from gateway.upstream import Dial, Target, Upstream
 from routing.base_url import BaseUrl
 from routing.faults import Fault
 from tests.authority import Authority
 from tests.raw_upstream import PATIENCE, Peer, RawUpstream, TableResolver, answer, on_both_loops, says
 
 
-def post(server: RawUpstream) -> Dial:
+def post(server: RawUpstream, connect_timeout: float = 5.0) -> Dial:
     base = BaseUrl("https", "api.test", server.port)
-    return Dial("POST", base, "/v1/chat/completions", [("Authorization", "Bearer sk-1")], b"{}", 5.0)
+    target = Target("POST", base, "/v1/chat/completions", (), connect_timeout)
+    return Dial(target, [("Authorization", "Bearer sk-1")], b"{}")
 
 
 def tls_client(server: RawUpstream, context: ssl.SSLContext | None) -> Upstream:
@@ -82,7 +82,7 @@ async def test_a_server_that_stays_silent_in_the_handshake_is_a_timeout() -> Non
     async with RawUpstream(script) as server:
         upstream = tls_client(server, None)
         with pytest.raises(UpstreamFault) as caught:
-            await upstream.dial(replace(post(server), connect_timeout=0.2))
+            await upstream.dial(post(server, connect_timeout=0.2))
         assert caught.value.kind is Fault.TIMEOUT
         async with asyncio.timeout(PATIENCE):
             await gone.wait()
