@@ -98,7 +98,7 @@ class Generation:
         try:
             self._held = await self._hold(item)
         except BaseException:
-            self._process.open_calls.remove(self)
+            self._process.open_calls.discard(self)
             self.deadline.close()
             attempt.given_up()
             raise
@@ -146,7 +146,7 @@ class Generation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Settles unless that has been done."""
-        self._process.open_calls.remove(self)
+        self._process.open_calls.discard(self)
         self.deadline.close()
         if self._durable is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
@@ -362,9 +362,9 @@ class Generation:
 
     def _count(self, status: Status, owed: Bill, suspect: bool) -> None:
         provider, reader = self.attempt.row.provider, self.attempt.reader
-        telemetry.ended(status.value).inc()
-        telemetry.prompt_tokens.inc(owed.tokens.prompt)
-        telemetry.completion_tokens.inc(owed.tokens.completion)
+        telemetry.generations.count(status.value)
+        telemetry.tokens.count("prompt", owed.tokens.prompt)
+        telemetry.tokens.count("completion", owed.tokens.completion)
         if suspect:
             telemetry.suspect.labels(provider).inc()
         if owed.charge is None:

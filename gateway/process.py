@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -11,7 +11,6 @@ from django.conf import settings
 
 from accounts.callers import Caller
 from billing.backbone import Backbone
-from gateway import telemetry
 from gateway.egress import Egress, parse_allow
 from gateway.ejections import Ejections
 from gateway.files import Files
@@ -31,36 +30,22 @@ class OpenCall(Protocol):
     def cut(self) -> None: ...
 
 
-class OpenCalls:
-    """The calls in progress, by key, so that a revoked key's are cut and not only its next ones refused."""
+class OpenCalls(set[OpenCall]):
+    """The calls in progress, so that a revoked key's are cut and not only its next ones refused.
 
-    def __init__(self) -> None:
-        self._by_key: dict[UUID, set[OpenCall]] = {}
+    Keys end seldom, and then all calls are looked through.
+    """
 
-    def add(self, call: OpenCall) -> None:
-        """Registers a call until `remove`."""
-        self._by_key.setdefault(call.caller.key, set()).add(call)
-        telemetry.open_calls.inc()
-
-    def remove(self, call: OpenCall) -> None:
-        """Forgets a call."""
-        calls = self._by_key.get(call.caller.key)
-        if calls and call in calls:
-            calls.remove(call)
-            telemetry.open_calls.dec()
-            if not calls:
-                del self._by_key[call.caller.key]
-
-    def cut(self, keys: Iterable[UUID]) -> None:
+    def cut(self, keys: Collection[UUID]) -> None:
         """Cuts every call of `keys`."""
-        for key in keys:
-            for call in list(self._by_key.get(key, ())):
-                call.cut()
+        for call in [call for call in self if call.caller.key in keys]:
+            call.cut()
 
     def cut_expired(self) -> None:
         """Cuts the calls of keys that have expired since their calls began."""
         now = datetime.now(UTC)
-        self.cut([key for key, calls in self._by_key.items() if any(not call.caller.is_alive(now) for call in calls)])
+        for call in [call for call in self if not call.caller.is_alive(now)]:
+            call.cut()
 
 
 class Process:

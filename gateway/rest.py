@@ -209,7 +209,7 @@ def answered(response: HttpResponseBase, request_id: str, dialect: Dialect, page
         response[name] = value
     if page is not None:
         _open_to(response, page)
-    telemetry.answered(str(response.status_code)).inc()
+    telemetry.answers.count(response.status_code)
     return response
 
 

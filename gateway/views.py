@@ -143,6 +143,7 @@ class Metrics(ApiView):
     async def get(self, request: Request) -> HttpResponse:
         """The process's metrics."""
         here = process.current()
+        telemetry.open_calls.set(len(here.open_calls))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
