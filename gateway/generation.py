@@ -18,7 +18,7 @@ from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
 from billing.ids import new_id
 from billing.models import Status
-from billing.settlement import Settlement, Try
+from billing.settlement import Ending, Settlement, Try
 from billing.spool import SpoolFull
 from billing.tokens import estimate
 from gateway import continuation, explaining, telemetry
@@ -62,7 +62,7 @@ class Generation:
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
-        self._durable: asyncio.Future[None] | None = None
+        self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cut = False
         self._bill: Bill | None = None  # once settled
@@ -148,7 +148,7 @@ class Generation:
         """Settles unless that has been done."""
         self._process.open_calls.discard(self)
         self.deadline.close()
-        if self._durable is None:
+        if self._ending is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
 
     def cut(self) -> None:
@@ -283,11 +283,11 @@ class Generation:
         attempt = self.attempt
         attempt.completed()
         assert attempt.reader is not None
-        durable = self._settle(Status.COMPLETED, None)
+        ending = self._settle(Status.COMPLETED, None)
         assert self._bill is not None
         attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
         try:
-            await asyncio.shield(durable)
+            await ending
         except SpoolFull as error:
             raise unavailable(30) from error
         attempt.reader.set_cost(self._bill.charge)
@@ -300,12 +300,12 @@ class Generation:
 
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
-        durable = self._durable or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        ending = self._ending or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
-            await asyncio.shield(durable)
+            await ending
 
-    def _settle(self, status: Status, error: BaseException | None) -> "asyncio.Future[None]":
+    def _settle(self, status: Status, error: BaseException | None) -> Ending:
         """Queues the settlement, synchronously."""
         assert self._held is not None
         call, held, attempt = self.call, self._held, self.attempt
@@ -348,9 +348,9 @@ class Generation:
             arithmetic=owed.arithmetic,
             plan=call.plan.record(),
         )
-        self._durable = self._process.backbone.settler.settle(settlement)
+        self._ending = self._process.backbone.settler.settle(settlement)
         self._count(status, owed, suspect)
-        return self._durable
+        return self._ending
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]

@@ -328,6 +328,28 @@ def test_a_settlement_no_column_takes_fails_alone(alice: Tenant, tmp_path: Path)
     assert books(alice.organization).problems() == []
 
 
+def test_who_waits_for_a_settlement_may_be_cancelled_and_ask_again(alice: Tenant, tmp_path: Path) -> None:
+    item = wanted(alice.key)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            ending = here.settler.settle(settled(item, await here.admission.hold(item), "0.25"))
+
+            async def wait() -> None:
+                await ending
+
+            first, second = asyncio.create_task(wait()), asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            first.cancel()
+            await second
+            await ending
+            assert first.cancelled()
+            rows = await here.connections.call("select charge from billing_usage where id = %s", [item.id])
+            assert rows == [(Decimal("0.25"),)]
+
+    run(scenario())
+
+
 def test_what_is_held_never_goes_below_nothing(alice: Tenant) -> None:
     Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(10))
     with database(owner_url()) as owner, pytest.raises(psycopg.errors.CheckViolation):
