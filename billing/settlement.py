@@ -64,9 +64,9 @@ class Settlement(msgspec.Struct):
     status: str
     basis: str
     settled_at: datetime
-    counters: list[int]
-    tries: list[Try]
-    attempts: int
+    counters: list[int] = []
+    tries: list[Try] = []
+    attempts: int = 0
     app: str | None = None
     upstream_id: str = ""
     error: str = ""

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from accounts.callers import Caller
-from billing import pricing
 from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
 from billing.ids import new_id
@@ -41,16 +39,19 @@ _COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 class Generation:
     """The account of one `Call`. One task owns it.
 
+    - `caller`: who calls; the registry of open calls reads it
     - `begun`: the client has been sent a byte
-    - `attempts`: the dials, in order; the last one is running, or is the one that answered
+    - `attempts`: the dials, in order; `attempt`: the last one, which is running, or is the one that answered
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
     - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
     """
 
     def __init__(self, process: Process, call: Call) -> None:
         self.call = call
+        self.caller = call.caller
         self.begun = False
         self.attempts: list[Attempt] = []
+        self.attempt: Attempt
         self.deadline: Deadline
         self.created = int(time.time())
         self._process = process
@@ -66,16 +67,6 @@ class Generation:
         self._task: asyncio.Task[Any] | None = None
         self._cut = False
         self._bill: Bill | None = None  # once settled
-
-    @property
-    def caller(self) -> Caller:
-        """Who calls; the registry of open calls reads it."""
-        return self.call.caller
-
-    @property
-    def attempt(self) -> Attempt:
-        """The running one, or the last."""
-        return self.attempts[-1]
 
     @property
     def relayed(self) -> bool:
@@ -103,28 +94,28 @@ class Generation:
             attempt.given_up()
             raise
         attempt.row.started_at = self._held.admitted_at
-        self.attempts.append(attempt)
+        self._go_on_with(attempt)
         return self
 
     def _hold_item(self, attempt: Attempt) -> HoldItem:
-        call, offers = self.call, self.call.offers
-        tokens = call.input_tokens
+        call, caller = self.call, self.caller
+        first, *others = call.offers
+        worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
+        for other in others:
+            worst = worst.over(other.worst)
+            cap = max(cap, other.output_cap)
         if self.continues:
-            worst = continuation.worst_case(offers, tokens)
-            # The prompt is read twice, and what was said is read once.
-            tokens = 2 * tokens + max(candidate.output_cap for candidate in offers)
-        else:
-            worst = pricing.dearest(candidate.worst for candidate in offers)
-        cap = max(candidate.output_cap for candidate in offers)
+            worst = continuation.worst_case(call.offers, tokens)
+            tokens = 2 * tokens + cap  # the prompt is read twice, and what was said is read once
         return HoldItem(
             id=call.id,
             attempt=attempt.row.id,
-            key=call.caller.key,
+            key=caller.key,
             model=attempt.row.model,
             fixed=worst.fixed,
             rate=worst.rate,
             cap=cap,
-            min_cap=min(call.caller.min_output_cap, cap),
+            min_cap=min(caller.min_output_cap, cap),
             tokens=tokens,
             copies=call.asked.n,
             facts=self._facts(attempt.candidate),
@@ -236,7 +227,7 @@ class Generation:
             if not alive:
                 attempt.given_up()
         if alive:
-            self.attempts.append(attempt)
+            self._go_on_with(attempt)
             if not self.relayed:
                 self._ttft_ms = None  # a whole answer may have begun and broken off unseen
         return alive
@@ -258,6 +249,10 @@ class Generation:
         )
         self.call.dialled = candidate
         return attempt
+
+    def _go_on_with(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.attempts.append(attempt)
 
     def _say_when(self, fault: UpstreamFault, now: float) -> None:
         """Retry-After: when the first of those that could have answered may be asked again."""
@@ -308,11 +303,19 @@ class Generation:
     def _settle(self, status: Status, error: BaseException | None) -> Ending:
         """Queues the settlement, synchronously."""
         assert self._held is not None
-        call, held, attempt = self.call, self._held, self.attempt
-        owed = self._bill = self._owed(status, error, held)
-        attempt.left(status.value)
-        reader, tokens = attempt.reader, owed.tokens
-        suspect = any(tried.reader is not None and tried.reader.usage_suspect for tried in self.attempts)
+        ended = status.value
+        owed = self._bill = self._owed(status, error, self._held)
+        self.attempt.left(ended)
+        settlement = self._settlement(ended, self._held, owed)
+        settlement.error = _error_code(error, self._cut)
+        if status is Status.COMPLETED or self.relayed:
+            settlement.ttft_ms = self._ttft_ms
+        self._ending = self._process.backbone.settler.settle(settlement)
+        self._count(settlement)
+        return self._ending
+
+    def _settlement(self, ended: str, held: Held, owed: Bill) -> Settlement:
+        attempt, call = self.attempt, self.call
         settlement = Settlement(
             **self._facts(attempt.candidate),
             id=call.id,
@@ -320,37 +323,39 @@ class Generation:
             model=attempt.row.model,
             created_at=held.admitted_at,
             settled_at=datetime.now(UTC),
-            status=status.value,
+            status=ended,
             basis=owed.basis.value,
-            error=_error_code(error, self._cut),
-            counters=held.counters,
-            tries=[tried.row for tried in self.attempts],
-            attempts=len(self.attempts),
-            upstream_id=reader.upstream_id if reader else "",
-            finish_reason=(reader.finish_reason or "") if reader else "",
-            native_finish_reason=(reader.native_finish_reason or "") if reader else "",
-            ttft_ms=self._ttft_ms if status is Status.COMPLETED or self.relayed else None,
-            duration_ms=_ms(self._started),
-            prompt_tokens=tokens.prompt,
-            completion_tokens=tokens.completion,
-            cached_tokens=tokens.cached,
-            cache_write_5m_tokens=tokens.cache_write_5m,
-            cache_write_1h_tokens=tokens.cache_write_1h,
-            audio_input_tokens=tokens.audio_input,
-            image_input_tokens=tokens.image_input,
-            reasoning_tokens=tokens.reasoning,
-            audio_output_tokens=tokens.audio_output,
-            web_searches=tokens.web_searches,
-            suspect=suspect,
-            charge=owed.charge,
-            provider_cost=owed.cost,
-            overrun=owed.overrun,
-            arithmetic=owed.arithmetic,
-            plan=call.plan.record(),
         )
-        self._ending = self._process.backbone.settler.settle(settlement)
-        self._count(status, owed, suspect)
-        return self._ending
+        # The others one by one: a struct looks for each name it is called with, which takes 5 us for all of these.
+        settlement.counters = held.counters
+        settlement.attempts = len(self.attempts)
+        for tried in self.attempts:
+            settlement.tries.append(tried.row)
+            if tried.reader is not None and tried.reader.usage_suspect:
+                settlement.suspect = True
+        settlement.duration_ms = _ms(self._started)
+        settlement.plan = call.plan.record()
+        reader = attempt.reader
+        if reader is not None:
+            settlement.upstream_id = reader.upstream_id
+            settlement.finish_reason = reader.finish_reason or ""
+            settlement.native_finish_reason = reader.native_finish_reason or ""
+        tokens = owed.tokens
+        settlement.prompt_tokens = tokens.prompt
+        settlement.completion_tokens = tokens.completion
+        settlement.cached_tokens = tokens.cached
+        settlement.cache_write_5m_tokens = tokens.cache_write_5m
+        settlement.cache_write_1h_tokens = tokens.cache_write_1h
+        settlement.audio_input_tokens = tokens.audio_input
+        settlement.image_input_tokens = tokens.image_input
+        settlement.reasoning_tokens = tokens.reasoning
+        settlement.audio_output_tokens = tokens.audio_output
+        settlement.web_searches = tokens.web_searches
+        settlement.charge = owed.charge
+        settlement.provider_cost = owed.cost
+        settlement.overrun = owed.overrun
+        settlement.arithmetic = owed.arithmetic
+        return settlement
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]
@@ -360,17 +365,17 @@ class Generation:
             return UNREADABLE
         return bill(owing, self.call.asked.text_bytes, held)
 
-    def _count(self, status: Status, owed: Bill, suspect: bool) -> None:
-        provider, reader = self.attempt.row.provider, self.attempt.reader
-        telemetry.generations.count(status.value)
-        telemetry.tokens.count("prompt", owed.tokens.prompt)
-        telemetry.tokens.count("completion", owed.tokens.completion)
-        if suspect:
-            telemetry.suspect.labels(provider).inc()
-        if owed.charge is None:
-            telemetry.unpriced.labels(self.attempt.row.model).inc()
+    def _count(self, settlement: Settlement) -> None:
+        telemetry.generations.count(settlement.status)
+        telemetry.tokens.count("prompt", settlement.prompt_tokens)
+        telemetry.tokens.count("completion", settlement.completion_tokens)
+        if settlement.suspect:
+            telemetry.suspect.labels(settlement.provider).inc()
+        if settlement.charge is None:
+            telemetry.unpriced.labels(settlement.model).inc()
+        reader = self.attempt.reader
         if reader is not None and reader.skipped:
-            telemetry.skipped_events.labels(provider).inc(reader.skipped)
+            telemetry.skipped_events.labels(settlement.provider).inc(reader.skipped)
 
     def _facts(self, candidate: Candidate) -> dict[str, Any]:
         """What a usage row says of a call before it is dialled; the hold keeps it for the case that we die."""
