@@ -27,8 +27,8 @@ PATIENCE = 0.5  # seconds a commit may take before the spool stands in for it
 class Try(msgspec.Struct):
     """One attempt as it ended; times UTC, durations milliseconds."""
 
-    id: UUID
-    generation: UUID
+    id: str
+    generation: str
     number: int
     provider: str
     upstream_model: str
@@ -47,7 +47,7 @@ class Try(msgspec.Struct):
 class Settlement(msgspec.Struct):
     """One generation's end: the columns of `billing.models.Usage`, and what is needed without its hold."""
 
-    id: UUID
+    id: str
     organization: UUID
     project: UUID
     key: UUID
@@ -174,7 +174,7 @@ class Ending:
 class Settler:
     """The process's way to settlements. `settled` is told whose ends are in the tables."""
 
-    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[Iterable[UUID]], None]) -> None:
+    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[Iterable[str]], None]) -> None:
         self._connections = connections
         self._spool = spool
         self._settled = settled
@@ -199,7 +199,7 @@ class Settler:
     async def _commit(self, lines: list[Line]) -> list[None]:
         items = b"[" + b",".join(lines) + b"]"
         rows = await self._connections.call("select id from billing_settle(%s::jsonb)", [items.decode()])
-        self._settled([id for (id,) in rows])
+        self._settled([id.hex for (id,) in rows])
         return [None] * len(lines)
 
     def try_again(self) -> None:
@@ -232,7 +232,7 @@ class Settler:
             file.write(b"".join(line + b"\n" for line in lines))
         ids = [UUID(msgspec.json.decode(line)["id"]) for line in lines]
         await self._connections.call("select billing_give_up(%s)", [ids])
-        self._settled(ids)
+        self._settled([id.hex for id in ids])
 
     async def finish(self) -> None:
         """Returns when everything settled so far is durable, in the database or in the spool, or has failed to be."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
-from billing.ids import new_id
+from billing.ids import new_hex
 from billing.models import Status
 from billing.settlement import Ending, Settlement, Try
 from billing.spool import SpoolFull
@@ -55,6 +55,7 @@ class Generation:
         self.deadline: Deadline
         self.created = int(time.time())
         self._process = process
+        self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
         prompt = estimate(call.asked.text_bytes)
@@ -99,6 +100,7 @@ class Generation:
 
     def _hold_item(self, attempt: Attempt) -> HoldItem:
         call, caller = self.call, self.caller
+        self._facts = _facts(call, attempt.candidate)
         first, *others = call.offers
         worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
         for other in others:
@@ -118,7 +120,7 @@ class Generation:
             min_cap=min(caller.min_output_cap, cap),
             tokens=tokens,
             copies=call.asked.n,
-            facts=self._facts(attempt.candidate),
+            facts=self._facts,
         )
 
     async def _hold(self, item: HoldItem) -> Held:
@@ -181,7 +183,7 @@ class Generation:
         policy's attempts or time, past the process's budget for retries, or for a revoked key. Then `fault` is what
         the client is told: the last one.
         """
-        self.attempt.failed(fault, self.call.id.hex)
+        self.attempt.failed(fault, self.call.id)
         now = time.monotonic()
         stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):
@@ -238,7 +240,7 @@ class Generation:
             self._process.health, candidate, stop.credential, stop.claimed, self._size_class, self.call.asked.stream
         )
         attempt.row = Try(
-            new_id(),
+            new_hex(),
             self.call.id,
             len(self.attempts) + 1,
             offer.provider.slug,
@@ -317,16 +319,20 @@ class Generation:
     def _settlement(self, ended: str, held: Held, owed: Bill) -> Settlement:
         attempt, call = self.attempt, self.call
         settlement = Settlement(
-            **self._facts(attempt.candidate),
+            **self._facts,
             id=call.id,
             key=self.caller.key,
             model=attempt.row.model,
             created_at=held.admitted_at,
             settled_at=datetime.now(UTC),
             status=ended,
-            basis=owed.basis.value,
+            basis=owed.basis,
         )
         # The others one by one: a struct looks for each name it is called with, which takes 5 us for all of these.
+        candidate = attempt.candidate  # perhaps another one than was held for
+        settlement.provider = candidate.offer.provider.slug
+        settlement.upstream_model = candidate.offer.upstream_model
+        settlement.tariff_version = candidate.tariff_version
         settlement.counters = held.counters
         settlement.attempts = len(self.attempts)
         for tried in self.attempts:
@@ -377,23 +383,24 @@ class Generation:
         if reader is not None and reader.skipped:
             telemetry.skipped_events.labels(settlement.provider).inc(reader.skipped)
 
-    def _facts(self, candidate: Candidate) -> dict[str, Any]:
-        """What a usage row says of a call before it is dialled; the hold keeps it for the case that we die."""
-        caller, asked = self.caller, self.call.asked
-        return {
-            "organization": caller.organization,
-            "project": caller.project,
-            "organization_slug": caller.organization_slug,
-            "project_slug": caller.project_slug,
-            "key_name": caller.name,
-            "provider": candidate.offer.provider.slug,
-            "upstream_model": candidate.offer.upstream_model,
-            "tariff_version": candidate.tariff_version,
-            "stream": asked.stream,
-            "end_user": asked.end_user or "",
-            "metadata": asked.metadata,
-            "app": self.call.app,
-        }
+
+def _facts(call: Call, candidate: Candidate) -> dict[str, Any]:
+    """What a usage row says of a call before it is dialled; the hold keeps it for the case that we die."""
+    caller, asked = call.caller, call.asked
+    return {
+        "organization": caller.organization,
+        "project": caller.project,
+        "organization_slug": caller.organization_slug,
+        "project_slug": caller.project_slug,
+        "key_name": caller.name,
+        "provider": candidate.offer.provider.slug,
+        "upstream_model": candidate.offer.upstream_model,
+        "tariff_version": candidate.tariff_version,
+        "stream": asked.stream,
+        "end_user": asked.end_user or "",
+        "metadata": asked.metadata,
+        "app": call.app,
+    }
 
 
 def _ms(since: float) -> int:

@@ -56,7 +56,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
         except GatewayError as error:
             await generation.fail(error)
             if not generation.begun:
-                error.headers["x-generation-id"] = call.id.hex
+                error.headers["x-generation-id"] = call.id
                 raise
             yield error_event(error, call.dialect, call.request_id)
             return
@@ -66,7 +66,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 raise
             await generation.fail(end_of_key)
             if not generation.begun:
-                end_of_key.headers["x-generation-id"] = call.id.hex
+                end_of_key.headers["x-generation-id"] = call.id
                 raise end_of_key from None
             yield error_event(end_of_key, call.dialect, call.request_id)
             return
@@ -122,7 +122,7 @@ def _reader(generation: Generation, attempt: Attempt) -> AnswerReader:
     call, candidate = generation.call, attempt.candidate
     return AnswerReader(
         call.asked,
-        id=call.id.hex,
+        id=call.id,
         created=generation.created,
         model=call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug,
         dialect=call.dialect,

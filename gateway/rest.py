@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.callers import Caller
-from billing.ids import new_id
+from billing.ids import new_hex
 from gateway import process, strict_json, telemetry
 from gateway.authentication import authenticate, require
 from gateway.dialects import Dialect, named
@@ -151,7 +151,7 @@ def origin(request: HttpRequest) -> tuple[list[tuple[bytes, bytes]], str]:
 
 def new_request_id() -> str:
     """32 hex digits."""
-    return new_id().hex
+    return new_hex()
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:

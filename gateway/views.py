@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from rest_framework.request import Request
 
 from billing.batches import DatabaseAway
-from billing.ids import new_id
+from billing.ids import new_hex
 from gateway import explaining, process, strict_json, telemetry
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import look_up_files
@@ -46,7 +46,7 @@ class ChatCompletions(Chat):
         """Answers a chat completion, streamed or whole."""
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
-        id = new_id()
+        id = new_hex()
         asked = await self.asked(here)
         explain = explaining.wished(request._request.META)
         call = None
@@ -64,7 +64,7 @@ class ChatCompletions(Chat):
         else:
             await parts.aclose()
             response = HttpResponse(first, "application/json")
-        response["x-generation-id"] = id.hex
+        response["x-generation-id"] = id
         if call.ignored:
             response[IGNORED_HEADER] = header_value(call.ignored)
         return response
@@ -84,7 +84,7 @@ class Route(Chat):
         asked = await self.asked(here)
         try:
             call = prepare(
-                here, here.snapshots.current, self.caller, asked, new_id(), self.request_id, request._request.META,
+                here, here.snapshots.current, self.caller, asked, new_hex(), self.request_id, request._request.META,
                 looking=True,
             )  # fmt: skip
         except GatewayError as error:
