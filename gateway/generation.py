@@ -28,6 +28,7 @@ from gateway.itinerary import Itinerary, Stop
 from gateway.planning import Call
 from gateway.process import Process
 from gateway.refusals import REVOKED, refusal, unavailable
+from gateway.usage_row import facts, settlement
 from routing.faults import Fault
 from routing.latency import size_class
 from routing.plan import Candidate
@@ -100,7 +101,7 @@ class Generation:
 
     def _hold_item(self, attempt: Attempt) -> HoldItem:
         call, caller = self.call, self.caller
-        self._facts = _facts(call, attempt.candidate)
+        self._facts = facts(call, attempt.candidate)
         first, *others = call.offers
         worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
         for other in others:
@@ -308,60 +309,14 @@ class Generation:
         ended = status.value
         owed = self._bill = self._owed(status, error, self._held)
         self.attempt.left(ended)
-        settlement = self._settlement(ended, self._held, owed)
-        settlement.error = _error_code(error, self._cut)
+        row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
+        row.error = _error_code(error, self._cut)
+        row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
-            settlement.ttft_ms = self._ttft_ms
-        self._ending = self._process.backbone.settler.settle(settlement)
-        self._count(settlement)
+            row.ttft_ms = self._ttft_ms
+        self._ending = self._process.backbone.settler.settle(row)
+        self._count(row)
         return self._ending
-
-    def _settlement(self, ended: str, held: Held, owed: Bill) -> Settlement:
-        attempt, call = self.attempt, self.call
-        settlement = Settlement(
-            **self._facts,
-            id=call.id,
-            key=self.caller.key,
-            model=attempt.row.model,
-            created_at=held.admitted_at,
-            settled_at=datetime.now(UTC),
-            status=ended,
-            basis=owed.basis,
-        )
-        # The others one by one: a struct looks for each name it is called with, which takes 5 us for all of these.
-        candidate = attempt.candidate  # perhaps another one than was held for
-        settlement.provider = candidate.offer.provider.slug
-        settlement.upstream_model = candidate.offer.upstream_model
-        settlement.tariff_version = candidate.tariff_version
-        settlement.counters = held.counters
-        settlement.attempts = len(self.attempts)
-        for tried in self.attempts:
-            settlement.tries.append(tried.row)
-            if tried.reader is not None and tried.reader.usage_suspect:
-                settlement.suspect = True
-        settlement.duration_ms = _ms(self._started)
-        settlement.plan = call.plan.record()
-        reader = attempt.reader
-        if reader is not None:
-            settlement.upstream_id = reader.upstream_id
-            settlement.finish_reason = reader.finish_reason or ""
-            settlement.native_finish_reason = reader.native_finish_reason or ""
-        tokens = owed.tokens
-        settlement.prompt_tokens = tokens.prompt
-        settlement.completion_tokens = tokens.completion
-        settlement.cached_tokens = tokens.cached
-        settlement.cache_write_5m_tokens = tokens.cache_write_5m
-        settlement.cache_write_1h_tokens = tokens.cache_write_1h
-        settlement.audio_input_tokens = tokens.audio_input
-        settlement.image_input_tokens = tokens.image_input
-        settlement.reasoning_tokens = tokens.reasoning
-        settlement.audio_output_tokens = tokens.audio_output
-        settlement.web_searches = tokens.web_searches
-        settlement.charge = owed.charge
-        settlement.provider_cost = owed.cost
-        settlement.overrun = owed.overrun
-        settlement.arithmetic = owed.arithmetic
-        return settlement
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]
@@ -371,36 +326,17 @@ class Generation:
             return UNREADABLE
         return bill(owing, self.call.asked.text_bytes, held)
 
-    def _count(self, settlement: Settlement) -> None:
-        telemetry.generations.count(settlement.status)
-        telemetry.tokens.count("prompt", settlement.prompt_tokens)
-        telemetry.tokens.count("completion", settlement.completion_tokens)
-        if settlement.suspect:
-            telemetry.suspect.labels(settlement.provider).inc()
-        if settlement.charge is None:
-            telemetry.unpriced.labels(settlement.model).inc()
+    def _count(self, row: Settlement) -> None:
+        telemetry.generations.count(row.status)
+        telemetry.tokens.count("prompt", row.prompt_tokens)
+        telemetry.tokens.count("completion", row.completion_tokens)
+        if row.suspect:
+            telemetry.suspect.labels(row.provider).inc()
+        if row.charge is None:
+            telemetry.unpriced.labels(row.model).inc()
         reader = self.attempt.reader
         if reader is not None and reader.skipped:
-            telemetry.skipped_events.labels(settlement.provider).inc(reader.skipped)
-
-
-def _facts(call: Call, candidate: Candidate) -> dict[str, Any]:
-    """What a usage row says of a call before it is dialled; the hold keeps it for the case that we die."""
-    caller, asked = call.caller, call.asked
-    return {
-        "organization": caller.organization,
-        "project": caller.project,
-        "organization_slug": caller.organization_slug,
-        "project_slug": caller.project_slug,
-        "key_name": caller.name,
-        "provider": candidate.offer.provider.slug,
-        "upstream_model": candidate.offer.upstream_model,
-        "tariff_version": candidate.tariff_version,
-        "stream": asked.stream,
-        "end_user": asked.end_user or "",
-        "metadata": asked.metadata,
-        "app": call.app,
-    }
+            telemetry.skipped_events.labels(row.provider).inc(reader.skipped)
 
 
 def _ms(since: float) -> int:

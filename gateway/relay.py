@@ -102,7 +102,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             pace.heard()
             waiting += reader.feed(data)
             if reader.meaningful or not generation.call.asked.stream:
-                generation.first_event()
+                if attempt.row.ttft_ms is None:
+                    generation.first_event()
                 if waiting:
                     attempt.relayed = True
                     yield b"".join(waiting)
