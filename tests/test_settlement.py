@@ -193,7 +193,7 @@ def test_the_same_line_twice_in_a_batch_counts_once(bounded: Tenant, version: Ta
             lines = [encode(spent(item, await here.admission.hold(item), version, 20)) for item in (first, second)]
             text = b"[" + b",".join([lines[0], lines[1], lines[0]]) + b"]"
             rows = await here.connections.call("select * from billing_settle(%s::jsonb)", [text.decode()])
-            assert sorted(rows) == sorted([(first.id, "settled"), (second.id, "settled")])
+            assert sorted(rows) == sorted([(UUID(first.id), "settled"), (UUID(second.id), "settled")])
 
     run(scenario())
     assert counters(bounded)["money total"] == (Decimal("0.40"), 0)
