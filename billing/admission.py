@@ -7,7 +7,6 @@ a revoked key makes no paid call after its revocation has committed.
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -39,8 +38,7 @@ class Refused(Exception):
         self.retry_after = retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What a request was given: its output cap, perhaps lowered, and the dollars it may cost (None: price unknown)."""
 
     output_cap: int
@@ -53,8 +51,8 @@ class Held:
 class HoldItem(msgspec.Struct):
     """One request as `billing_admit` takes it; see there for the meaning and units of each field."""
 
-    id: UUID
-    attempt: UUID
+    id: str
+    attempt: str
     key: UUID
     model: str
     fixed: Decimal | None
@@ -70,8 +68,8 @@ class HoldItem(msgspec.Struct):
 class AttemptItem(msgspec.Struct):
     """One further dial as `billing_attempt_again` takes it."""
 
-    id: UUID
-    generation: UUID
+    id: str
+    generation: str
     number: int
     provider: str
     upstream_model: str
@@ -86,21 +84,20 @@ class Admission:
         self._connections = connections
         self.lease = lease
         # What this process answers for: from before a hold is asked for until its end is in the tables.
-        self._ours: dict[UUID, float] = {}  # until when its request waits for the hold
+        self._ours: dict[str, float] = {}  # until when its request waits for the hold
         self._holds: GroupCommit[HoldItem, Held | Refused | DatabaseAway] = GroupCommit(self._admit)
         self._attempts: GroupCommit[AttemptItem, bool] = GroupCommit(self._again)
-        self._returns: GroupCommit[UUID, None] = GroupCommit(self._give_back)
+        self._returns: GroupCommit[str, None] = GroupCommit(self._give_back)
         self._away_until = 0.0
 
     async def hold(self, item: HoldItem) -> Held:
         """Holds room for a request. Raises `Refused`, or `DatabaseAway` when no answer came in time."""
-        if time.monotonic() < self._away_until:
+        now = time.monotonic()
+        if now < self._away_until:
             raise DatabaseAway("the database was away a moment ago")
-        self._ours[item.id] = time.monotonic() + PATIENCE
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task(loop)
-        assert task is not None
+        self._ours[item.id] = now + PATIENCE
         future = self._holds.put(item)
+        loop = future.get_loop()
         timer = loop.call_later(PATIENCE, lambda: loop.call_later(GRACE, future.cancel))
         try:
             verdict = await future
@@ -108,7 +105,7 @@ class Admission:
             self._leave(item.id, future)
             if isinstance(error, DatabaseAway):
                 self._away_until = time.monotonic() + AWAY_SECONDS
-            elif isinstance(error, asyncio.CancelledError) and not task.cancelling():
+            elif isinstance(error, asyncio.CancelledError) and not _being_cancelled():
                 raise DatabaseAway("no hold in time") from None
             raise
         finally:
@@ -118,7 +115,7 @@ class Admission:
         del self._ours[item.id]
         raise verdict
 
-    def _leave(self, id: UUID, future: "asyncio.Future[Held | Refused | DatabaseAway]") -> None:
+    def _leave(self, id: str, future: "asyncio.Future[Held | Refused | DatabaseAway]") -> None:
         """Nobody waits for this hold any more.
 
         Not sent yet, it never will be. In flight it may still be granted: then it is given back when its answer comes
@@ -134,7 +131,7 @@ class Admission:
         async with asyncio.timeout(PATIENCE * 4):
             return await asyncio.shield(self._attempts.put(item))
 
-    def forget(self, ids: Iterable[UUID]) -> None:
+    def forget(self, ids: Iterable[str]) -> None:
         """The ends of these generations are in the tables."""
         for id in ids:
             self._ours.pop(id, None)
@@ -147,13 +144,13 @@ class Admission:
         """
         rows = await self._connections.call("select id from billing_hold where lease = %s", [self.lease.id])
         # Compared only now: whatever was granted while the query ran is among ours already.
-        strays = [id for (id,) in rows if id not in self._ours]
+        strays = [id.hex for (id,) in rows if id.hex not in self._ours]
         if strays:
             await self._give_back(strays)
         return len(strays)
 
-    async def _give_back(self, ids: list[UUID]) -> list[None]:
-        await self._connections.call("select billing_give_back(%s)", [ids])
+    async def _give_back(self, ids: list[str]) -> list[None]:
+        await self._connections.call("select billing_give_back(%s::uuid[])", [ids])
         return [None] * len(ids)
 
     async def _admit(self, batch: list[HoldItem]) -> list[Held | Refused | DatabaseAway]:
@@ -171,8 +168,9 @@ class Admission:
                 if error.sqlstate != STALE_LEASE or last:
                     raise
                 await self.lease.renew()  # we were paused past our lease
-        verdicts: dict[UUID, Held | Refused | DatabaseAway] = {}
-        for id, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
+        verdicts: dict[str, Held | Refused | DatabaseAway] = {}
+        for uuid, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
+            id = uuid.hex
             if verdict == "admitted":
                 verdicts[id] = Held(cap, money, counters, hard, admitted_at)
                 if id not in self._ours:
@@ -186,5 +184,11 @@ class Admission:
     async def _again(self, batch: list[AttemptItem]) -> list[bool]:
         items = msgspec.json.encode(batch).decode()
         rows = await self._connections.call("select * from billing_attempt_again(%s::jsonb)", [items])
-        alive = dict(rows)
+        alive = {id.hex: verdict for id, verdict in rows}
         return [alive[item.id] for item in batch]
+
+
+def _being_cancelled() -> bool:
+    """Whether somebody wants the running task itself to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

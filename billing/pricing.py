@@ -11,12 +11,14 @@ prompt of one token more than it has every token of the request, the answer's to
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+
+import msgspec
 
 from billing.tokens import Tokens
 
-ZERO = Decimal(0)
+ZERO, MILLIONTH = Decimal(0), Decimal("0.000001")
 
 # Items that are inside another one's count, and where that count lies in `Tokens`.
 PARTS_OF_INPUT = {
@@ -31,17 +33,30 @@ PARTS_OF_OUTPUT = {"reasoning": "reasoning", "audio_output": "audio_output"}
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Dollars for one item: per million tokens, or each for `request` and `web_search`. None: unknown."""
+    """Dollars for one item: per million tokens, or each for `request` and `web_search`. None: unknown.
+
+    `said`: both as text, for every bill's lines.
+    """
 
     cost: Decimal | None
     charge: Decimal | None
+    said: Mapping[str, str | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "said", {"cost": text(self.cost), "charge": text(self.charge)})
 
 
+def text(amount: Decimal | None) -> str | None:
+    """All digits, no exponent; None: unknown."""
+    return None if amount is None else f"{amount:f}"
+
+
+UNKNOWN = Rate(None, None)
 Rates = Mapping[str, Rate]  # by item (`billing.models.Item`), for one size of prompt
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+# What is made for each request is a struct: a frozen dataclass takes eight times as long to make.
+class Line(msgspec.Struct, frozen=True):
     """One line of the arithmetic: so much of an item, at a rate, makes an amount of dollars."""
 
     item: str
@@ -53,11 +68,10 @@ class Line:
         if price is None:
             return None
         amount = price * self.quantity
-        return amount if self.item in ("request", "web_search") else amount.scaleb(-6)
+        return amount if self.item in ("request", "web_search") else amount * MILLIONTH
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(msgspec.Struct, frozen=True):
     """What a generation costs us and what the tenant is charged, with the lines that add up to it. None: unknown."""
 
     cost: Decimal | None
@@ -67,38 +81,42 @@ class Priced:
 
 def lines(tokens: Tokens, rates: Rates) -> tuple[Line, ...]:
     """The lines of a bill: every item with a quantity, none counted twice. A missing rate is an unknown price."""
-    quantities: dict[str, int] = {}
-    for whole, total, parts in (
+    found: list[Line] = []
+    for whole, rest, parts in (
         ("input", tokens.prompt, PARTS_OF_INPUT),
         ("output", tokens.completion, PARTS_OF_OUTPUT),
     ):
-        rest = total
-        for item, field in parts.items():
-            if item in rates:
-                # Counts that overlap (a cached image) must not add up to more than the whole.
-                quantity = min(getattr(tokens, field), rest)
-                quantities[item] = quantity
+        for item, part in parts.items():
+            # Counts that overlap (a cached image) must not add up to more than the whole.
+            if item in rates and (quantity := min(getattr(tokens, part), rest)):
+                found.append(Line(item, quantity, rates[item]))
                 rest -= quantity
-        quantities[whole] = rest
+        if rest:
+            found.append(Line(whole, rest, rates.get(whole, UNKNOWN)))
     if "request" in rates:
-        quantities["request"] = 1
-    quantities["web_search"] = tokens.web_searches
-    unknown = Rate(None, None)
-    return tuple(Line(item, quantity, rates.get(item, unknown)) for item, quantity in quantities.items() if quantity)
+        found.append(Line("request", 1, rates["request"]))
+    if tokens.web_searches:
+        found.append(Line("web_search", tokens.web_searches, rates.get("web_search", UNKNOWN)))
+    return tuple(found)
 
 
 def price(tokens: Tokens, rates: Rates) -> Priced:
     """What `tokens` cost and are charged under `rates`. Amounts are >= 0 and exact; one unknown line makes None."""
     bill = lines(tokens, rates)
-    return Priced(
-        _sum(line.amount(line.rate.cost) for line in bill),
-        _sum(line.amount(line.rate.charge) for line in bill),
-        bill,
-    )
+    cost: Decimal | None = ZERO
+    charge: Decimal | None = ZERO
+    for line in bill:
+        cost = plus(cost, line.amount(line.rate.cost))
+        charge = plus(charge, line.amount(line.rate.charge))
+    return Priced(cost, charge, bill)
 
 
-@dataclass(frozen=True, slots=True)
-class WorstCase:
+def plus(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    """The sum; None when either is unknown."""
+    return None if one is None or other is None else one + other
+
+
+class WorstCase(msgspec.Struct, frozen=True):
     """The dearest a request can come to: `fixed` dollars and `rate` dollars an output token. None: unknown price."""
 
     fixed: Decimal | None
@@ -107,6 +125,12 @@ class WorstCase:
     def at(self, output_cap: int) -> Decimal | None:
         """Dollars when the output is `output_cap` tokens."""
         return None if self.fixed is None or self.rate is None else self.fixed + self.rate * output_cap
+
+    def over(self, other: "WorstCase") -> "WorstCase":
+        """One that covers both at any output cap. An unknown price makes it unknown."""
+        if self.fixed is None or self.rate is None or other.fixed is None or other.rate is None:
+            return WorstCase(None, None)
+        return WorstCase(max(self.fixed, other.fixed), max(self.rate, other.rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +196,6 @@ class Ceilings:
                 break
             found = higher
         return found
-
-
-def dearest(cases: Iterable[WorstCase]) -> WorstCase:
-    """One case that covers all of `cases` at any output cap. An unknown price makes it unknown."""
-    fixed, rate = ZERO, ZERO
-    for case in cases:
-        if case.fixed is None or case.rate is None:
-            return WorstCase(None, None)
-        fixed, rate = max(fixed, case.fixed), max(rate, case.rate)
-    return WorstCase(fixed, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +268,3 @@ def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | No
 
 def _dearer(one: Decimal | None, other: Decimal | None) -> Decimal | None:
     return None if one is None or other is None else max(one, other)
-
-
-def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    total = ZERO
-    for amount in amounts:
-        if amount is None:
-            return None
-        total += amount
-    return total

@@ -7,7 +7,8 @@ fsynced line in the spool; both paths are idempotent by the generation's id.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from billing.batches import Connections, DatabaseAway, GroupCommit
-from billing.spool import Line, Spool
+from billing.spool import Line, Spool, SpoolFull
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ PATIENCE = 0.5  # seconds a commit may take before the spool stands in for it
 class Try(msgspec.Struct):
     """One attempt as it ended; times UTC, durations milliseconds."""
 
-    id: UUID
-    generation: UUID
+    id: str
+    generation: str
     number: int
     provider: str
     upstream_model: str
@@ -46,7 +47,7 @@ class Try(msgspec.Struct):
 class Settlement(msgspec.Struct):
     """One generation's end: the columns of `billing.models.Usage`, and what is needed without its hold."""
 
-    id: UUID
+    id: str
     organization: UUID
     project: UUID
     key: UUID
@@ -63,9 +64,9 @@ class Settlement(msgspec.Struct):
     status: str
     basis: str
     settled_at: datetime
-    counters: list[int]
-    tries: list[Try]
-    attempts: int
+    counters: list[int] = []
+    tries: list[Try] = []
+    attempts: int = 0
     app: str | None = None
     upstream_id: str = ""
     error: str = ""
@@ -111,67 +112,94 @@ def _storable(value: Any) -> Any:
     return [_storable(inner) for inner in value] if isinstance(value, list) else value
 
 
+class Ending:
+    """A settlement on its way to where nothing can lose it: the tables or, when they take too long, the spool.
+
+    To await it is to wait until it is there; raises `SpoolFull` when neither took it. Who waits may be cancelled: the
+    settlement goes on. `commit` is its way to the tables, `over` is told once when it is durable or was refused.
+    """
+
+    __slots__ = ("_commit", "_is_over", "_over", "_spool", "_spooled", "_timer", "_waiting", "error", "line")
+
+    def __init__(
+        self, line: Line, commit: "asyncio.Future[None]", spool: Spool, over: Callable[["Ending"], None]
+    ) -> None:
+        self.line = line
+        self.error: BaseException | None = None  # why nobody may rely on it
+        self._commit = commit
+        self._spool = spool
+        self._spooled: asyncio.Future[None] | None = None
+        self._over = over
+        self._is_over = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self._timer = commit.get_loop().call_later(PATIENCE, self._stand_in)
+        commit.add_done_callback(self._committed)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._is_over:
+            waiter = self._commit.get_loop().create_future()
+            self._waiting.append(waiter)
+            yield from waiter
+        if self.error is not None:
+            raise self.error
+
+    def _committed(self, commit: "asyncio.Future[None]") -> None:
+        self._timer.cancel()
+        if commit.exception() is None:
+            self._end(None)
+        elif self._spooled is None:
+            self._stand_in()
+        elif self._spooled.done():
+            self._end(self._spooled.exception())
+
+    def _stand_in(self) -> None:
+        self._spooled = self._spool.put(self.line)
+        self._spooled.add_done_callback(self._was_spooled)
+
+    def _was_spooled(self, spooled: "asyncio.Future[None]") -> None:
+        error = spooled.exception()
+        if error is None or (self._commit.done() and self._commit.exception() is not None):
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._is_over:  # the other way was faster
+            return
+        self._is_over, self.error = True, error
+        self._over(self)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
 class Settler:
     """The process's way to settlements. `settled` is told whose ends are in the tables."""
 
-    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[Iterable[UUID]], None]) -> None:
+    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[Iterable[str]], None]) -> None:
         self._connections = connections
         self._spool = spool
         self._settled = settled
         self._commits: GroupCommit[Line, None] = GroupCommit(self._commit)
-        self._open: set[asyncio.Future[None]] = set()
+        self._open: set[Ending] = set()
         self._homeless: list[Line] = []  # neither the database nor the disk has taken them yet
 
-    def settle(self, settlement: Settlement) -> "asyncio.Future[None]":
-        """Queues a settlement; the future is done once it is durable.
-
-        Fails with `SpoolFull` when neither the database nor the disk took it; then it is tried again, but nobody may
-        rely on it.
-        """
+    def settle(self, settlement: Settlement) -> Ending:
+        """Queues a settlement. One that neither the database nor the disk took is tried again."""
         return self._place(encode(settlement))
 
-    def _place(self, line: Line) -> "asyncio.Future[None]":
-        loop = asyncio.get_running_loop()
-        durable: asyncio.Future[None] = loop.create_future()
-        self._open.add(durable)
-        durable.add_done_callback(self._open.discard)
-        ways = 1  # still open: the commit's, and the spool's once that stands in
-        stood_in = False
+    def _place(self, line: Line) -> Ending:
+        ending = Ending(line, self._commits.put(line), self._spool, self._over)
+        self._open.add(ending)
+        return ending
 
-        def stand_in() -> None:
-            nonlocal ways, stood_in
-            if not stood_in:
-                stood_in = True
-                ways += 1
-                self._spool.put(line).add_done_callback(ended)
-
-        def committed(future: "asyncio.Future[None]") -> None:
-            timer.cancel()
-            if future.exception() is not None:
-                stand_in()
-            ended(future)
-
-        def ended(future: "asyncio.Future[None]") -> None:
-            nonlocal ways
-            ways -= 1
-            error = future.exception()
-            if durable.done():
-                return
-            if error is None:
-                durable.set_result(None)
-            elif not ways:
-                self._homeless.append(line)
-                durable.set_exception(error)
-                durable.exception()
-
-        timer = loop.call_later(PATIENCE, stand_in)
-        self._commits.put(line).add_done_callback(committed)
-        return durable
+    def _over(self, ending: Ending) -> None:
+        self._open.discard(ending)
+        if ending.error is not None:
+            self._homeless.append(ending.line)
 
     async def _commit(self, lines: list[Line]) -> list[None]:
         items = b"[" + b",".join(lines) + b"]"
         rows = await self._connections.call("select id from billing_settle(%s::jsonb)", [items.decode()])
-        self._settled([id for (id,) in rows])
+        self._settled([id.hex for (id,) in rows])
         return [None] * len(lines)
 
     def try_again(self) -> None:
@@ -204,9 +232,10 @@ class Settler:
             file.write(b"".join(line + b"\n" for line in lines))
         ids = [UUID(msgspec.json.decode(line)["id"]) for line in lines]
         await self._connections.call("select billing_give_up(%s)", [ids])
-        self._settled(ids)
+        self._settled([id.hex for id in ids])
 
     async def finish(self) -> None:
         """Returns when everything settled so far is durable, in the database or in the spool, or has failed to be."""
         while self._open:
-            await asyncio.wait(set(self._open))
+            with suppress(SpoolFull):
+                await next(iter(self._open))

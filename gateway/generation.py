@@ -12,13 +12,11 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from accounts.callers import Caller
-from billing import pricing
 from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
-from billing.ids import new_id
+from billing.ids import new_hex
 from billing.models import Status
-from billing.settlement import Settlement, Try
+from billing.settlement import Ending, Settlement, Try
 from billing.spool import SpoolFull
 from billing.tokens import estimate
 from gateway import continuation, explaining, telemetry
@@ -30,6 +28,7 @@ from gateway.itinerary import Itinerary, Stop
 from gateway.planning import Call
 from gateway.process import Process
 from gateway.refusals import REVOKED, refusal, unavailable
+from gateway.usage_row import facts, settlement
 from routing.faults import Fault
 from routing.latency import size_class
 from routing.plan import Candidate
@@ -41,19 +40,23 @@ _COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 class Generation:
     """The account of one `Call`. One task owns it.
 
+    - `caller`: who calls; the registry of open calls reads it
     - `begun`: the client has been sent a byte
-    - `attempts`: the dials, in order; the last one is running, or is the one that answered
+    - `attempts`: the dials, in order; `attempt`: the last one, which is running, or is the one that answered
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
     - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
     """
 
     def __init__(self, process: Process, call: Call) -> None:
         self.call = call
+        self.caller = call.caller
         self.begun = False
         self.attempts: list[Attempt] = []
+        self.attempt: Attempt
         self.deadline: Deadline
         self.created = int(time.time())
         self._process = process
+        self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
         prompt = estimate(call.asked.text_bytes)
@@ -62,20 +65,10 @@ class Generation:
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
-        self._durable: asyncio.Future[None] | None = None
+        self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cut = False
         self._bill: Bill | None = None  # once settled
-
-    @property
-    def caller(self) -> Caller:
-        """Who calls; the registry of open calls reads it."""
-        return self.call.caller
-
-    @property
-    def attempt(self) -> Attempt:
-        """The running one, or the last."""
-        return self.attempts[-1]
 
     @property
     def relayed(self) -> bool:
@@ -103,31 +96,32 @@ class Generation:
             attempt.given_up()
             raise
         attempt.row.started_at = self._held.admitted_at
-        self.attempts.append(attempt)
+        self._go_on_with(attempt)
         return self
 
     def _hold_item(self, attempt: Attempt) -> HoldItem:
-        call, offers = self.call, self.call.offers
-        tokens = call.input_tokens
+        call, caller = self.call, self.caller
+        self._facts = facts(call, attempt.candidate)
+        first, *others = call.offers
+        worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
+        for other in others:
+            worst = worst.over(other.worst)
+            cap = max(cap, other.output_cap)
         if self.continues:
-            worst = continuation.worst_case(offers, tokens)
-            # The prompt is read twice, and what was said is read once.
-            tokens = 2 * tokens + max(candidate.output_cap for candidate in offers)
-        else:
-            worst = pricing.dearest(candidate.worst for candidate in offers)
-        cap = max(candidate.output_cap for candidate in offers)
+            worst = continuation.worst_case(call.offers, tokens)
+            tokens = 2 * tokens + cap  # the prompt is read twice, and what was said is read once
         return HoldItem(
             id=call.id,
             attempt=attempt.row.id,
-            key=call.caller.key,
+            key=caller.key,
             model=attempt.row.model,
             fixed=worst.fixed,
             rate=worst.rate,
             cap=cap,
-            min_cap=min(call.caller.min_output_cap, cap),
+            min_cap=min(caller.min_output_cap, cap),
             tokens=tokens,
             copies=call.asked.n,
-            facts=self._facts(attempt.candidate),
+            facts=self._facts,
         )
 
     async def _hold(self, item: HoldItem) -> Held:
@@ -148,7 +142,7 @@ class Generation:
         """Settles unless that has been done."""
         self._process.open_calls.discard(self)
         self.deadline.close()
-        if self._durable is None:
+        if self._ending is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
 
     def cut(self) -> None:
@@ -190,7 +184,7 @@ class Generation:
         policy's attempts or time, past the process's budget for retries, or for a revoked key. Then `fault` is what
         the client is told: the last one.
         """
-        self.attempt.failed(fault, self.call.id.hex)
+        self.attempt.failed(fault, self.call.id)
         now = time.monotonic()
         stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):
@@ -236,7 +230,7 @@ class Generation:
             if not alive:
                 attempt.given_up()
         if alive:
-            self.attempts.append(attempt)
+            self._go_on_with(attempt)
             if not self.relayed:
                 self._ttft_ms = None  # a whole answer may have begun and broken off unseen
         return alive
@@ -247,7 +241,7 @@ class Generation:
             self._process.health, candidate, stop.credential, stop.claimed, self._size_class, self.call.asked.stream
         )
         attempt.row = Try(
-            new_id(),
+            new_hex(),
             self.call.id,
             len(self.attempts) + 1,
             offer.provider.slug,
@@ -258,6 +252,10 @@ class Generation:
         )
         self.call.dialled = candidate
         return attempt
+
+    def _go_on_with(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.attempts.append(attempt)
 
     def _say_when(self, fault: UpstreamFault, now: float) -> None:
         """Retry-After: when the first of those that could have answered may be asked again."""
@@ -283,11 +281,11 @@ class Generation:
         attempt = self.attempt
         attempt.completed()
         assert attempt.reader is not None
-        durable = self._settle(Status.COMPLETED, None)
+        ending = self._settle(Status.COMPLETED, None)
         assert self._bill is not None
         attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
         try:
-            await asyncio.shield(durable)
+            await ending
         except SpoolFull as error:
             raise unavailable(30) from error
         attempt.reader.set_cost(self._bill.charge)
@@ -300,57 +298,25 @@ class Generation:
 
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
-        durable = self._durable or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        ending = self._ending or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
-            await asyncio.shield(durable)
+            await ending
 
-    def _settle(self, status: Status, error: BaseException | None) -> "asyncio.Future[None]":
+    def _settle(self, status: Status, error: BaseException | None) -> Ending:
         """Queues the settlement, synchronously."""
         assert self._held is not None
-        call, held, attempt = self.call, self._held, self.attempt
-        owed = self._bill = self._owed(status, error, held)
-        attempt.left(status.value)
-        reader, tokens = attempt.reader, owed.tokens
-        suspect = any(tried.reader is not None and tried.reader.usage_suspect for tried in self.attempts)
-        settlement = Settlement(
-            **self._facts(attempt.candidate),
-            id=call.id,
-            key=self.caller.key,
-            model=attempt.row.model,
-            created_at=held.admitted_at,
-            settled_at=datetime.now(UTC),
-            status=status.value,
-            basis=owed.basis.value,
-            error=_error_code(error, self._cut),
-            counters=held.counters,
-            tries=[tried.row for tried in self.attempts],
-            attempts=len(self.attempts),
-            upstream_id=reader.upstream_id if reader else "",
-            finish_reason=(reader.finish_reason or "") if reader else "",
-            native_finish_reason=(reader.native_finish_reason or "") if reader else "",
-            ttft_ms=self._ttft_ms if status is Status.COMPLETED or self.relayed else None,
-            duration_ms=_ms(self._started),
-            prompt_tokens=tokens.prompt,
-            completion_tokens=tokens.completion,
-            cached_tokens=tokens.cached,
-            cache_write_5m_tokens=tokens.cache_write_5m,
-            cache_write_1h_tokens=tokens.cache_write_1h,
-            audio_input_tokens=tokens.audio_input,
-            image_input_tokens=tokens.image_input,
-            reasoning_tokens=tokens.reasoning,
-            audio_output_tokens=tokens.audio_output,
-            web_searches=tokens.web_searches,
-            suspect=suspect,
-            charge=owed.charge,
-            provider_cost=owed.cost,
-            overrun=owed.overrun,
-            arithmetic=owed.arithmetic,
-            plan=call.plan.record(),
-        )
-        self._durable = self._process.backbone.settler.settle(settlement)
-        self._count(status, owed, suspect)
-        return self._durable
+        ended = status.value
+        owed = self._bill = self._owed(status, error, self._held)
+        self.attempt.left(ended)
+        row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
+        row.error = _error_code(error, self._cut)
+        row.duration_ms = _ms(self._started)
+        if status is Status.COMPLETED or self.relayed:
+            row.ttft_ms = self._ttft_ms
+        self._ending = self._process.backbone.settler.settle(row)
+        self._count(row)
+        return self._ending
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]
@@ -360,35 +326,17 @@ class Generation:
             return UNREADABLE
         return bill(owing, self.call.asked.text_bytes, held)
 
-    def _count(self, status: Status, owed: Bill, suspect: bool) -> None:
-        provider, reader = self.attempt.row.provider, self.attempt.reader
-        telemetry.ended(status.value).inc()
-        telemetry.prompt_tokens.inc(owed.tokens.prompt)
-        telemetry.completion_tokens.inc(owed.tokens.completion)
-        if suspect:
-            telemetry.suspect.labels(provider).inc()
-        if owed.charge is None:
-            telemetry.unpriced.labels(self.attempt.row.model).inc()
+    def _count(self, row: Settlement) -> None:
+        telemetry.generations.count(row.status)
+        telemetry.tokens.count("prompt", row.prompt_tokens)
+        telemetry.tokens.count("completion", row.completion_tokens)
+        if row.suspect:
+            telemetry.suspect.labels(row.provider).inc()
+        if row.charge is None:
+            telemetry.unpriced.labels(row.model).inc()
+        reader = self.attempt.reader
         if reader is not None and reader.skipped:
-            telemetry.skipped_events.labels(provider).inc(reader.skipped)
-
-    def _facts(self, candidate: Candidate) -> dict[str, Any]:
-        """What a usage row says of a call before it is dialled; the hold keeps it for the case that we die."""
-        caller, asked = self.caller, self.call.asked
-        return {
-            "organization": caller.organization,
-            "project": caller.project,
-            "organization_slug": caller.organization_slug,
-            "project_slug": caller.project_slug,
-            "key_name": caller.name,
-            "provider": candidate.offer.provider.slug,
-            "upstream_model": candidate.offer.upstream_model,
-            "tariff_version": candidate.tariff_version,
-            "stream": asked.stream,
-            "end_user": asked.end_user or "",
-            "metadata": asked.metadata,
-            "app": self.call.app,
-        }
+            telemetry.skipped_events.labels(row.provider).inc(reader.skipped)
 
 
 def _ms(since: float) -> int:

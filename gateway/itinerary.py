@@ -5,10 +5,11 @@ A plan is made once; what happens while its dials take their time is asked of th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil
 from uuid import UUID
 
-from billing import pricing
+from billing.pricing import WorstCase
 from gateway.continuation import goes_on
 from gateway.ejections import Ejections
 from gateway.errors import UpstreamFault
@@ -120,11 +121,9 @@ class Itinerary:
         """Those past the plan's taken ones that cost no more at worst than these: the hold covers them."""
         if self._beyond is None:
             taken = self._plan.taken
-            most = pricing.dearest(candidate.worst for candidate in taken)
+            most = reduce(WorstCase.over, (candidate.worst for candidate in taken))
             self._beyond = [
-                candidate
-                for candidate in self._plan.ordered()[len(taken) :]
-                if pricing.dearest((most, candidate.worst)) == most
+                candidate for candidate in self._plan.ordered()[len(taken) :] if most.over(candidate.worst) == most
             ]
         return self._beyond
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from uuid import UUID
 
 from accounts.callers import Caller
 from gateway import choosing
@@ -47,7 +46,7 @@ class Call:
     - `explain`: the client wants the plan told
     """
 
-    id: UUID
+    id: str  # 32 hex digits
     caller: Caller
     asked: ChatRequest
     model: Model
@@ -106,7 +105,7 @@ def prepare(
     snapshot: Snapshot,
     caller: Caller,
     asked: ChatRequest,
-    id: UUID,
+    id: str,
     request_id: str = "",
     fields: Fields = NO_FIELDS,
     *,
@@ -131,7 +130,7 @@ def prepare(
 
     models = others if model is None else [model, *others]
     refusals: list[InvalidRequest] = []
-    wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
+    wanted, seed = _wanted(asked, caller), int(id[-8:], 16)
     routes = [(one, policy_of(one)) for one in models]
     wanted.lacking = _lacking(asked, caller, routes, refusals)
     chosen: list[Chosen] = []

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Set
+from collections.abc import Callable, Collection, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -33,19 +33,19 @@ class OpenCall(Protocol):
 class OpenCalls(set[OpenCall]):
     """The calls in progress, so that a revoked key's are cut and not only its next ones refused.
 
-    A key ends seldom, and calls begin and end all the time: they are looked through, not sorted.
+    Keys end seldom, and then all calls are looked through.
     """
 
-    def cut(self, keys: Set[UUID]) -> None:
+    def cut(self, keys: Collection[UUID]) -> None:
         """Cuts every call of `keys`."""
-        if keys:
-            for call in [call for call in self if call.caller.key in keys]:
-                call.cut()
+        for call in [call for call in self if call.caller.key in keys]:
+            call.cut()
 
     def cut_expired(self) -> None:
         """Cuts the calls of keys that have expired since their calls began."""
         now = datetime.now(UTC)
-        self.cut({call.caller.key for call in self if not call.caller.is_alive(now)})
+        for call in [call for call in self if not call.caller.is_alive(now)]:
+            call.cut()
 
 
 class Process:

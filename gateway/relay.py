@@ -59,7 +59,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
         except GatewayError as error:
             await generation.fail(error)
             if not generation.begun:
-                error.headers["x-generation-id"] = call.id.hex
+                error.headers["x-generation-id"] = call.id
                 raise
             yield error_event(error, call.dialect, call.request_id)
             return
@@ -69,7 +69,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 raise
             await generation.fail(end_of_key)
             if not generation.begun:
-                end_of_key.headers["x-generation-id"] = call.id.hex
+                end_of_key.headers["x-generation-id"] = call.id
                 raise end_of_key from None
             yield error_event(end_of_key, call.dialect, call.request_id)
             return
@@ -105,7 +105,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             pace.heard()
             waiting += reader.feed(data)
             if reader.meaningful or not call.asked.stream:
-                generation.first_event()
+                if attempt.row.ttft_ms is None:
+                    generation.first_event()
                 if waiting:
                     attempt.relayed = True
                     yield b"".join(waiting)
@@ -125,7 +126,7 @@ def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: 
     call = generation.call
     return AnswerReader(
         call.asked,
-        id=call.id.hex,
+        id=call.id,
         created=generation.created,
         model=call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug,
         dialect=call.dialect,

@@ -7,7 +7,6 @@ parity test sends one corpus through both.
 """
 
 import logging
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from django.http import HttpResponseBase
 from rest_framework.views import APIView
 
 from accounts.callers import Caller
+from billing.ids import new_hex
 from gateway import process, telemetry
 from gateway.answers import JSON, Answer, error_answer, raw, raw_name
 from gateway.authentication import authenticate, require
@@ -136,7 +136,7 @@ def origin(scope: Mapping[str, Any]) -> tuple[list[tuple[bytes, bytes]], str]:
 
 def new_request_id() -> str:
     """32 hex digits."""
-    return os.urandom(16).hex()
+    return new_hex()
 
 
 def failure(error: Exception, request_id: str, dialect: Dialect) -> Answer:
@@ -177,7 +177,7 @@ def answered(answer: Answer, request_id: str, dialect: Dialect, page: bytes | No
         if page in ORIGINS:
             headers[b"access-control-allow-origin"] = page
             headers[b"access-control-expose-headers"] = b"*"
-    telemetry.answered(answer.status).inc()
+    telemetry.answers.count(answer.status)
     return answer
 
 

@@ -256,7 +256,7 @@ class GuardedProtocol(HttpToolsProtocol):
         )
         self._line.write(head.encode() + body)
         self._line.part()
-        telemetry.answers.labels(str(error.status)).inc()
+        telemetry.answers.count(error.status)
 
     def _start_clock(self) -> None:
         if self._clock is None:

@@ -1,15 +1,51 @@
 """What the process counts, in Prometheus' format. Labels never hold a tenant or anything a client wrote."""
 
+import time
+from collections.abc import Iterator
 from functools import lru_cache
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
-answers = Counter("meterline_answers", "Answers of the API, by HTTP status.", ["status"])
-generations = Counter("meterline_generations", "Generations, by how they ended.", ["status"])
+
+class Tally(Collector):
+    """A counter with one label, for what every request counts, in the event loop's one thread.
+
+    `prometheus_client`'s own counters check themselves and take a lock each time. `values` of the label are there from
+    the start, at 0; a further one from its first count on.
+    """
+
+    def __init__(self, name: str, documentation: str, label: str, *values: str) -> None:
+        self._name, self._documentation, self._label = name, documentation, label
+        self._counts: dict[str | int, int] = {}
+        self._since: dict[str | int, float] = {}
+        for value in values:
+            self.count(value, 0)
+        REGISTRY.register(self)
+
+    def count(self, value: str | int, amount: int = 1) -> None:
+        """Counts `amount` of what the label calls `value`."""
+        if value in self._counts:
+            self._counts[value] += amount
+        else:
+            self._counts[value] = amount
+            self._since[value] = time.time()
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What a scrape is told."""
+        family = CounterMetricFamily(self._name, self._documentation, labels=[self._label])
+        for value, count in self._counts.items():
+            family.add_metric([str(value)], count, created=self._since[value])
+        yield family
+
+
+answers = Tally("meterline_answers", "Answers of the API, by HTTP status.", "status")
+generations = Tally("meterline_generations", "Generations, by how they ended.", "status")
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
-tokens = Counter("meterline_tokens", "Tokens settled.", ["direction"])
+tokens = Tally("meterline_tokens", "Tokens settled.", "direction", "prompt", "completion")
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
 tasks = Gauge("meterline_tasks", "Tasks of this process's event loop.")
 ttft = Histogram(
@@ -23,7 +59,4 @@ snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration 
 statistics = Gauge("meterline_statistics_timestamp_seconds", "When the statistics in use were published; 0: none.")
 
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.
-answered = lru_cache(maxsize=64)(answers.labels)
-ended = lru_cache(maxsize=64)(generations.labels)
 first_token = lru_cache(maxsize=4096)(ttft.labels)
-prompt_tokens, completion_tokens = tokens.labels("prompt"), tokens.labels("completion")

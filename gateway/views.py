@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from billing.batches import DatabaseAway
-from billing.ids import new_id
+from billing.ids import new_hex
 from gateway import explaining, process, strict_json, telemetry
 from gateway.answers import JSON, Answer, EventStream, json_answer, raw
 from gateway.errors import GatewayError, InvalidRequest, RateLimited
@@ -47,7 +47,7 @@ class ChatCompletions(Chat):
         """Answers a chat completion, streamed or whole."""
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
-        id = new_id()
+        id = new_hex()
         asked = await self.asked(here)
         explain = explaining.wished(self.fields)
         call = None
@@ -69,7 +69,7 @@ class ChatCompletions(Chat):
         else:
             await parts.aclose()
             answer = Answer(first, JSON)
-        answer.headers[b"x-generation-id"] = id.hex.encode()
+        answer.headers[b"x-generation-id"] = id.encode()
         if ignored := call.ignored:
             answer.headers |= raw({IGNORED_HEADER: header_value(ignored)})
         return answer
@@ -89,7 +89,7 @@ class Route(Chat):
         asked = await self.asked(here)
         try:
             call = prepare(
-                here, here.snapshots.current, self.caller, asked, new_id(), self.request_id, self.fields,
+                here, here.snapshots.current, self.caller, asked, new_hex(), self.request_id, self.fields,
                 looking=True,
             )  # fmt: skip
         except GatewayError as error:

@@ -19,7 +19,7 @@ from accounts.models import ApiKey, Organization
 from billing.admission import Admission, Held, HoldItem
 from billing.backbone import Backbone
 from billing.batches import Connections, DatabaseAway
-from billing.ids import new_id
+from billing.ids import new_hex, new_id
 from billing.leases import Lease
 from billing.settlement import Settlement, Try
 from tests.verifier import Books
@@ -107,8 +107,8 @@ def wanted(
         "metadata": {},
     }
     item: dict[str, Any] = {
-        "id": new_id(),
-        "attempt": new_id(),
+        "id": new_hex(),
+        "attempt": new_hex(),
         "key": key.pk,
         "model": "test/model",
         "fixed": None if fixed is None else Decimal(fixed),
@@ -168,7 +168,7 @@ def run(scenario: Any) -> Any:
     return asyncio.run(scenario)
 
 
-def transactions(generation: UUID) -> list[tuple[str, Decimal]]:
+def transactions(generation: UUID | str) -> list[tuple[str, Decimal]]:
     """The ledger of a generation: kind and amount, in the order of writing."""
     with database(owner_url()) as connection:
         return connection.execute(

@@ -14,7 +14,7 @@ from psycopg import sql
 from accounts.models import ApiKey
 from billing.admission import AttemptItem, Held, HoldItem, Refused
 from billing.batches import DatabaseAway
-from billing.ids import new_id
+from billing.ids import new_hex, new_id
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
 from tests.backbone import admission, app_url, backbone, books, database, owner_url, run, settled, wanted
 from tests.cast import Tenant
@@ -74,7 +74,7 @@ def test_it_holds_the_worst_case_before_the_dial(alice: Tenant) -> None:
     assert sorted(row.counters) == sorted(held.counters)
     assert len(held.counters) == 4
     attempt = Attempt.objects.get(generation=item.id)
-    assert (attempt.id, attempt.number, attempt.status) == (item.attempt, 1, "dialling")
+    assert (attempt.id.hex, attempt.number, attempt.status) == (item.attempt, 1, "dialling")
 
 
 def test_without_rules_everything_is_admitted_and_still_held(alice: Tenant) -> None:
@@ -392,7 +392,7 @@ def test_no_further_dial_of_a_revoked_key_or_of_what_others_have_ended(alice: Te
 
 def again(item: HoldItem, number: int) -> AttemptItem:
     """A further dial of a generation."""
-    return AttemptItem(new_id(), item.id, number, "provider", "upstream", item.model, item.key)
+    return AttemptItem(new_hex(), item.id, number, "provider", "upstream", item.model, item.key)
 
 
 def test_a_process_that_was_paused_renews_its_lease_before_it_holds(alice: Tenant) -> None:

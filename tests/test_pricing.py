@@ -3,6 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from billing.pricing import (
     WorstCase,
     by_size,
     ceiling,
-    dearest,
     lines,
     price,
 )
@@ -230,7 +230,7 @@ def test_a_worst_case_counts_the_sizes_it_may_reach_and_no_other() -> None:
 
 @given(st.lists(st.builds(WorstCase, prices, prices), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_the_dearest_of_several_covers_each(cases: list[WorstCase], cap: int) -> None:
-    together = dearest(cases).at(cap)
+    together = reduce(WorstCase.over, cases).at(cap)
     assert together is not None
     for case in cases:
         alone = case.at(cap)
@@ -276,7 +276,7 @@ def test_a_worst_case_without_a_price_is_unknown() -> None:
     assert Prices({"input": known, "output": unknown}).worst_case(1, 1).at(1) is None
     assert Prices({"input": known, "output": known, "reasoning": unknown}).worst_case(1, 1).at(1) is None
     assert Prices({"input": known, "output": known, "request": unknown}).worst_case(1, 1).at(1) is None
-    assert dearest([WorstCase(Decimal(1), Decimal(1)), WorstCase(None, None)]).at(1) is None
+    assert WorstCase(Decimal(1), Decimal(1)).over(WorstCase(None, None)).at(1) is None
 
 
 @given(st.text())

@@ -5,6 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -192,7 +193,7 @@ def test_the_same_line_twice_in_a_batch_counts_once(bounded: Tenant, version: Ta
             lines = [encode(spent(item, await here.admission.hold(item), version, 20)) for item in (first, second)]
             text = b"[" + b",".join([lines[0], lines[1], lines[0]]) + b"]"
             rows = await here.connections.call("select * from billing_settle(%s::jsonb)", [text.decode()])
-            assert sorted(rows) == sorted([(first.id, "settled"), (second.id, "settled")])
+            assert sorted(rows) == sorted([(UUID(first.id), "settled"), (UUID(second.id), "settled")])
 
     run(scenario())
     assert counters(bounded)["money total"] == (Decimal("0.40"), 0)
@@ -216,8 +217,8 @@ def test_a_late_settlement_wins_over_a_resolution(bounded: Tenant, version: Tari
     assert Attempt.objects.get(generation=item.id).status == "unknown"
     assert books(bounded.organization).problems() == []
 
-    assert settle(line) == [(item.id, "late")]
-    assert settle(line) == [(item.id, "repeated")]
+    assert settle(line) == [(UUID(item.id), "late")]
+    assert settle(line) == [(UUID(item.id), "repeated")]
     usage.refresh_from_db()
     assert (usage.status, usage.basis, usage.charge) == ("completed", "reported", Decimal("0.30"))
     assert transactions(item.id) == [
@@ -263,7 +264,7 @@ def test_racing_with_a_resolution_ends_a_hold_once(bounded: Tenant, version: Tar
                 with database(owner_url()) as connection:
                     for start in range(0, len(held), 7):
                         ids = [item.id for item, _ in held[::-1][start : start + 7]]
-                        connection.execute("select billing_give_back(%s)", [ids])
+                        connection.execute("select billing_give_back(%s::uuid[])", [ids])
 
             await asyncio.gather(asyncio.to_thread(settling), asyncio.to_thread(ending))
 
@@ -284,7 +285,7 @@ def test_a_settlement_needs_no_hold(bounded: Tenant, version: TariffVersion, tmp
     with database(owner_url()) as owner:
         owner.execute("delete from billing_hold where id = %s", [item.id])
         owner.execute("update billing_counter set held = 0 where organization = %s", [bounded.organization.pk])
-    assert settle(line) == [(item.id, "settled")]
+    assert settle(line) == [(UUID(item.id), "settled")]
     assert books(bounded.organization).problems() == []
 
 
@@ -324,8 +325,30 @@ def test_a_settlement_no_column_takes_fails_alone(alice: Tenant, tmp_path: Path)
     given_up = Usage.objects.get(id=poison.id)
     assert (given_up.status, given_up.error, given_up.charge) == ("abandoned", "settlement_refused", Decimal(0))
     kept = (tmp_path / "refused.jsonl").read_bytes().splitlines()
-    assert [msgspec.json.decode(line)["id"] for line in kept] == [str(poison.id)]
+    assert [msgspec.json.decode(line)["id"] for line in kept] == [poison.id]
     assert books(alice.organization).problems() == []
+
+
+def test_who_waits_for_a_settlement_may_be_cancelled_and_ask_again(alice: Tenant, tmp_path: Path) -> None:
+    item = wanted(alice.key)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            ending = here.settler.settle(settled(item, await here.admission.hold(item), "0.25"))
+
+            async def wait() -> None:
+                await ending
+
+            first, second = asyncio.create_task(wait()), asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            first.cancel()
+            await second
+            await ending
+            assert first.cancelled()
+            rows = await here.connections.call("select charge from billing_usage where id = %s", [item.id])
+            assert rows == [(Decimal("0.25"),)]
+
+    run(scenario())
 
 
 def test_what_is_held_never_goes_below_nothing(alice: Tenant) -> None:

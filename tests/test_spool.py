@@ -248,6 +248,27 @@ def test_what_neither_database_nor_disk_took_is_tried_again(alice: Tenant, tmp_p
     assert books(alice.organization).problems() == []
 
 
+def test_a_full_disk_that_says_so_before_the_database_fails_is_what_is_told(alice: Tenant, tmp_path: Path) -> None:
+    rule = Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(10))
+    item = wanted(alice.key)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            held = await here.admission.hold(item)
+            with database(owner_url()) as blocker:
+                blocker.execute("begin")
+                blocker.execute("select 1 from billing_counter where subject = %s for update", [rule.subject])
+                # The statement is given up on long after the disk had its chance.
+                with files_end_at(0), pytest.raises(SpoolFull):
+                    await here.settler.settle(settled(item, held))
+                assert here.spool.lines == 0
+                blocker.execute("rollback")
+
+    run(scenario())
+    assert Usage.objects.get(id=item.id).status == "completed"
+    assert books(alice.organization).problems() == []
+
+
 def test_a_commit_that_is_slow_is_overtaken_by_the_spool_and_counts_once(alice: Tenant, tmp_path: Path) -> None:
     rule = Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(10))
     item = wanted(alice.key)

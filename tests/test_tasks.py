@@ -82,7 +82,7 @@ class Mess:
                 " where id = %s",
                 [started, silent, lease],
             )
-        return lease, item.id
+        return lease, UUID(item.id)
 
     def _change(self, age: str) -> int:
         with database(owner_url()) as owner:

@@ -160,7 +160,7 @@ def test_what_settles_after_its_hour_was_passed_is_counted(alice: Tenant, tmp_pa
     ago = datetime.now(UTC) - 2 * DAY
     make_usage(alice, ago + timedelta(minutes=1), model="lab/other")
     late = settled(
-        wanted(alice.key), held, "0.25", id=UUID(int=first_id(ago).int | 7), created_at=ago, completion_tokens=7
+        wanted(alice.key), held, "0.25", id=UUID(int=first_id(ago).int | 7).hex, created_at=ago, completion_tokens=7
     )
     Mark.objects.filter(name="usage").update(until=datetime.now(UTC))
 
