@@ -74,7 +74,7 @@ class LeanRequest(ASGIRequest):
         self._body = body
 
     def __getattr__(self, name: str) -> Any:
-        if "META" in self.__dict__:
+        if "META" in self.__dict__:  # Django's own `__init__` has run
             raise AttributeError(name)
         super().__init__(self.scope, io.BytesIO(self._body))
         return getattr(self, name)
