@@ -72,7 +72,7 @@ class Attempt:
         """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
         if self.row.ttft_ms is None:
             now = time.monotonic()
-            self.row.ttft_ms = _ms(now - self._started)
+            self.row.ttft_ms = round((now - self._started) * 1000)
             if self._trial is not None:
                 self._trial.first_byte(now)
 
@@ -124,7 +124,7 @@ class Attempt:
         if not self._over:
             self._over = True
             self.row.status = status
-            self.row.duration_ms = _ms(time.monotonic() - self._started)
+            self.row.duration_ms = round((time.monotonic() - self._started) * 1000)
 
     def tokens(self, text_bytes: int) -> tuple[Tokens, Basis]:
         """What it used, and how that is known; `text_bytes` is the length of the prompt, for an estimate."""
@@ -134,7 +134,3 @@ class Attempt:
         if reader is None or not (self.relayed or reader.complete):
             return Tokens(), Basis.NOTHING
         return Tokens(estimate(text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
