@@ -7,11 +7,12 @@ plan        `routing.plan` over these, and what each offer takes of the paramete
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from accounts.callers import Caller
 from gateway import choosing
@@ -26,18 +27,16 @@ from gateway.seats import conversation
 from gateway.snapshot import Snapshot
 from gateway.wishes import NO_HEADERS, pinned, wish
 from routing.catalog import Model
-from routing.choice import Chosen
 from routing.faults import Fault
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
-from routing.policy import DEFAULT, Policy, falling_back
-from routing.prospect import prospect
+from routing.policy import Policy, falling_back
+from routing.prospect import Prospect, prospect
 
 NO_MODALITIES: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """What is asked, by whom, and where it may go.
 
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
@@ -58,7 +57,7 @@ class Call:
     conversation: int | None = None
     dialled: Candidate | None = None
     explain: bool = False
-    _fits: dict[tuple[tuple[str, ...], str, str], Fit] = field(default_factory=dict)
+    _fits: dict[int, Fit] = {}  # by offer
 
     @property
     def offers(self) -> list[Candidate]:
@@ -73,11 +72,14 @@ class Call:
     def fit(self, candidate: Candidate) -> Fit:
         """How an offer takes the parameters."""
         offer = candidate.offer
-        place = (offer.supported_parameters, candidate.model.slug, offer.provider.reasoning_format)
-        found = self._fits.get(place)
+        found = self._fits.get(offer.id)
         if found is None:
-            found = self._fits[place] = fit_of(
-                self.asked, candidate.model, place[0], self.dialect, thoughts=offer.provider.reasoning_format
+            found = self._fits[offer.id] = fit_of(
+                self.asked,
+                candidate.model,
+                offer.supported_parameters,
+                self.dialect,
+                thoughts=offer.provider.reasoning_format,
             )
         return found
 
@@ -123,47 +125,47 @@ def prepare(
         model, provider = find(snapshot, caller, asked.model)
         if provider is not None:
             wished = pinned(wished, provider)
-    others = _pool(snapshot, caller, asked, model)
-    _check_providers(snapshot, wished)
+    pooled = _pool(snapshot, caller, asked, model) if model is None or asked.model_routing is not None else []
+    if wished is not None:
+        _check_providers(snapshot, wished)
 
-    def policy_of(one: Model) -> Policy:
-        return snapshot.policies.of(caller.key, caller.project, one.id, wished)
+    def under_policy(one: Model) -> Prospect:
+        return prospect(one, snapshot.policies.of(caller.key, caller.project, one.id, wished))
 
-    models = others if model is None else [model, *others]
-    refusals: list[InvalidRequest] = []
+    others = list(map(under_policy, pooled))
+    ways = others if model is None else [under_policy(model), *others]
+    if not ways:
+        raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
     wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
-    routes = [(one, policy_of(one)) for one in models]
-    wanted.lacking = _lacking(asked, caller, routes, refusals)
-    chosen: list[Chosen] = []
-    policy = routes[0][1] if routes else DEFAULT
+    refusals: list[InvalidRequest] = []
+    if caller.strict_params or len(ways) > 1 or len(ways[0].kinds) > 1:
+        wanted.lacking = _lacking(asked, caller, ways, refusals)
+    choice: dict[str, Any] | None = None
     if others:
         said = asked.model_routing
         first = reachable(snapshot, caller, said.preferred) if said is not None and said.preferred else None
-        weights = snapshot.policies.weights
-        chosen = choosing.choose(others, asked, wanted, policy_of, process.health, seed, weights, first)
-        ranked = [one.candidate.model for one in chosen] or others[: choosing.MOST_CHOSEN]
-        models = ranked if model is None else [model, *ranked]
-        policy = policy_of(models[0])
-    elif model is None:
-        raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
-    policy, models = _following(snapshot, caller, policy, wished, models)
-    if policy.strategy == "round_robin":
+        chosen = choosing.choose(others, asked, wanted, process.health, seed, snapshot.policies.weights, first)
+        ranked = [under_policy(one.candidate.model) for one in chosen] or others[: choosing.MOST_CHOSEN]
+        ways = ranked if model is None else [ways[0], *ranked]
+        choice = choosing.record(chosen, asked)
+    if len(ways) > 1 or ways[0].policy.fallback is not True:
+        ways = _following(snapshot, caller, wished, ways, under_policy)
+    way = ways[0]
+    if way.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, models[0].id, policy.providers))
-    place = _seat(asked, caller, models[0], policy, wanted)
+        wanted.turn = turn((caller.organization, way.model.id, way.policy.providers))
+    place = _seat(asked, caller, way, wanted) if way.seats else None
     if place is not None:
         wanted.seat = process.seats.offer(place, wanted.clock)
-    behind = [falling_back(policy_of(one), True) for one in models[1:]]
-    found = plan(models, wanted, policy, process.health, seed, behind)
-    if others:
-        found.choice = choosing.record(chosen, asked)
+    found = plan(ways, wanted, process.health, seed)
+    found.choice = choice
     if not found.taken:
         try:
             raise _nowhere(found, asked, refusals)
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, models[0], found, dialect, request_id, calling_app(meta), place)
+    return Call(id, caller, asked, way.model, found, dialect, request_id, calling_app(meta), place)
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
@@ -184,11 +186,9 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
 
 
 def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model | None) -> list[Model]:
-    """The models to choose among, or to follow the named one; none where nothing is to be chosen."""
+    """The models to choose among, or to follow the named one."""
     said = asked.model_routing
     if said is None:
-        if model is not None:
-            return []
         if caller.strict_params:
             raise InvalidRequest(
                 named(caller.dialect).messages["auto_without_config"].format(model=asked.model),
@@ -202,9 +202,9 @@ def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model |
     return [one for one in found if one is not model]
 
 
-def _check_providers(snapshot: Snapshot, wished: Policy | None) -> None:
+def _check_providers(snapshot: Snapshot, wished: Policy) -> None:
     """Raises `UpstreamFault` for a wished provider that nobody has."""
-    for slug in (wished.providers if wished is not None else None) or ():
+    for slug in wished.providers or ():
         if slug.partition("/")[0] not in snapshot.catalog.providers:
             raise UpstreamFault(
                 Fault.UNREACHABLE,
@@ -215,53 +215,55 @@ def _check_providers(snapshot: Snapshot, wished: Policy | None) -> None:
 
 
 def _following(
-    snapshot: Snapshot, caller: Caller, policy: Policy, wished: Policy | None, models: list[Model]
-) -> tuple[Policy, list[Model]]:
-    """The first model's policy, and which models are asked, once its fallback is known for what it is.
+    snapshot: Snapshot,
+    caller: Caller,
+    wished: Policy | None,
+    ways: list[Prospect],
+    under_policy: Callable[[Model], Prospect],
+) -> list[Prospect]:
+    """The ways that are gone, once the first one's fallback is known for what it is.
 
     A name may be a provider's or a model's. One that the request says must be either; one that an operator wrote, and
     that is gone since, is as if there were none.
     """
-    name = policy.fallback
-    if not isinstance(name, str):
-        return policy, models if name else models[:1]
-    providers = snapshot.catalog.providers
-    if name in providers:
-        return policy, models[:1]
-    model = reachable(snapshot, caller, name)
-    if model is not None and chats(model):
-        return falling_back(policy, True), models[:1] if model is models[0] else [models[0], model]
-    if name.partition("/")[0] in providers:
-        return policy, models[:1]
-    if wished is not None and wished.fallback == name:
-        raise InvalidRequest(
-            "Parameter provider.fallback must be true, false, or the name of a provider or of a model that this key "
-            "may use.",
-            code="invalid_value",
-            param="provider.fallback",
-        )
-    return falling_back(policy, True), models
+    first, name = ways[0], ways[0].policy.fallback
+    if isinstance(name, str):
+        providers = snapshot.catalog.providers
+        if name in providers:
+            return [first]
+        model = reachable(snapshot, caller, name)
+        if model is not None and chats(model):
+            ways = [first] if model is first.model else [first, under_policy(model)]
+        elif name.partition("/")[0] in providers:
+            return [first]
+        elif wished is not None and wished.fallback == name:
+            raise InvalidRequest(
+                "Parameter provider.fallback must be true, false, or the name of a provider or of a model that this "
+                "key may use.",
+                code="invalid_value",
+                param="provider.fallback",
+            )
+        first = prospect(first.model, falling_back(first.policy, True))
+    elif not name:
+        return [first]
+    return [first, *(prospect(other.model, falling_back(other.policy, True)) for other in ways[1:])]
 
 
-def _seat(asked: ChatRequest, caller: Caller, model: Model, policy: Policy, wanted: Wanted) -> int | None:
+def _seat(asked: ChatRequest, caller: Caller, way: Prospect, wanted: Wanted) -> int | None:
     """Where the conversation's last provider is noted, if it matters who that was."""
-    if len(model.offers) < 2 or policy.providers is not None:
+    if not asked.thoughts and not way.keeps_seats(wanted.now):
         return None
-    if not asked.thoughts and not prospect(model, policy).keeps_seats(wanted.now):
-        return None
-    return conversation(caller.project, model.id, asked.body["messages"])
+    return conversation(caller.project, way.model.id, asked.body["messages"])
 
 
 def _lacking(
-    asked: ChatRequest, caller: Caller, routes: Sequence[tuple[Model, Policy]], refusals: list[InvalidRequest]
+    asked: ChatRequest, caller: Caller, ways: Sequence[Prospect], refusals: list[InvalidRequest]
 ) -> dict[tuple[int, tuple[str, ...]], int]:
     """How many parameters the offers ignore, by model and list; a strict caller's refusals are added to `refusals`."""
     found: dict[tuple[int, tuple[str, ...]], int] = {}
-    for model, policy in routes:
-        kinds = prospect(model, policy).kinds
-        if len(routes) < 2 and len(kinds) < 2 and not caller.strict_params:
-            continue  # nothing to prefer
-        for kind in kinds:
+    for way in ways:
+        model = way.model
+        for kind in way.kinds:
             place = (model.id, kind.parameters)
             if caller.strict_params:
                 try:
