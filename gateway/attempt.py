@@ -2,19 +2,16 @@
 
 import logging
 import time
-from collections.abc import Sequence
 
 from billing.models import Basis
 from billing.settlement import Try
 from billing.tokens import Tokens, estimate
 from gateway import telemetry
 from gateway.errors import UpstreamFault
+from gateway.itinerary import Stop
 from gateway.protocols.openai_chat import AnswerReader
-from routing.breaker import Subject
-from routing.catalog import Credential
 from routing.faults import Fault
 from routing.health import Health, Trial
-from routing.plan import Candidate
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +31,10 @@ class Attempt:
         *("_health", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
-    def __init__(
-        self, health: Health, candidate: Candidate, credential: Credential | None, claimed: Sequence[Subject],
-        size_class: int, streamed: bool,
-    ) -> None:  # fmt: skip
-        self.candidate = candidate
-        self.credential = credential
-        self.claimed = claimed
+    def __init__(self, health: Health, stop: Stop, size_class: int, streamed: bool) -> None:
+        self.candidate = stop.candidate
+        self.credential = stop.credential
+        self.claimed = stop.claimed
         self.row: Try
         self.reader: AnswerReader | None = None
         self.relayed = self.seen_off = False
@@ -73,7 +67,7 @@ class Attempt:
         if self.row.ttft_ms is None:
             now = time.monotonic()
             self.row.ttft_ms = round((now - self._started) * 1000)
-            if self._trial is not None:
+            if self._streamed and self._trial is not None:
                 self._trial.first_byte(now)
 
     def completed(self) -> None:

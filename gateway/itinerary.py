@@ -36,11 +36,11 @@ class Itinerary:
 
     __slots__ = ("_beyond", "_ejections", "_health", "_left", "_plan", "_size_class", "_stops")
 
-    def __init__(self, plan: Plan, ejections: Ejections, size_class: int) -> None:
+    def __init__(self, plan: Plan, ejections: Ejections) -> None:
         self._plan = plan
         self._ejections = ejections
         self._health = ejections.health
-        self._size_class = size_class
+        self._size_class = plan.size_class
         self._left = list(plan.taken)
         self._beyond: list[Candidate] | None = None
         self._stops: list[Stop] = []

@@ -116,7 +116,7 @@ def arranged(
         case "priority" if policy.factor in _FACTORS:
             reason = _FACTORS[policy.factor]
             return _by_factor(reason, prospect, prices, usable, standings, dice), reason
-    if len(usable) < 2 or len(prospect.tiers) == len(prospect.offers):
+    if not prospect.ties or len(usable) < 2:
         return list(usable), Reason.PRIORITY
     there = set(usable)
     order: list[int] = []

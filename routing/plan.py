@@ -29,15 +29,19 @@ MOST_BYTES_A_TOKEN = 8  # a prompt has surely a token for so many
 class Plan:
     """What came of one request: `taken` candidates in the order to try, and on demand all of them.
 
-    `input_tokens` is an upper bound of the prompt's, whichever of the taken ones reads it.
+    `input_tokens` is an upper bound of the prompt's, whichever of the taken ones reads it; by `size_class` (of
+    `routing.latency`) the health was asked.
     """
 
-    __slots__ = ("_order", "_parts", "choice", "input_tokens", "policy", "seed", "taken", "wanted")
+    __slots__ = ("_order", "_parts", "choice", "input_tokens", "policy", "seed", "size_class", "taken", "wanted")
 
-    def __init__(self, parts: list[Part], order: list[tuple[Part, int]], wanted: Wanted, seed: int) -> None:
+    def __init__(
+        self, parts: list[Part], order: list[tuple[Part, int]], wanted: Wanted, size_class: int, seed: int
+    ) -> None:
         self._parts = parts
         self._order = order
         self.wanted = wanted
+        self.size_class = size_class
         self.policy = policy = parts[0].prospect.policy
         self.seed = seed
         self.choice: dict[str, Any] | None = None  # how the model was chosen, when the gateway chose it
@@ -100,10 +104,10 @@ def plan(prospects: Sequence[Prospect], wanted: Wanted, health: Health, seed: in
     Each is a model under the policy that holds for it; there is at least one. Of equal arguments equal plans: `seed`
     decides whatever chance decides.
     """
-    dice = Dice(seed)
-    parts = [_part(prospect, wanted, health, dice) for prospect in prospects]
+    size, dice = size_class(wanted.text_bytes // BYTES_A_TOKEN), Dice(seed)
+    parts = [_part(prospect, wanted, health, size, dice) for prospect in prospects]
     order = [(parts[0], at) for at in parts[0].order] if len(parts) == 1 else _joined(parts, prospects[0].policy)
-    return Plan(parts, order, wanted, seed)
+    return Plan(parts, order, wanted, size, seed)
 
 
 def _joined(parts: list[Part], policy: Policy) -> list[tuple[Part, int]]:
@@ -121,7 +125,7 @@ def _joined(parts: list[Part], policy: Policy) -> list[tuple[Part, int]]:
     return first[:own] + rest[:1] + first[own:] + rest[1:]
 
 
-def _part(prospect: Prospect, wanted: Wanted, health: Health, dice: Dice) -> Part:
+def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: Dice) -> Part:
     model = prospect.model
     tokens = (
         wanted.text_bytes
@@ -138,7 +142,7 @@ def _part(prospect: Prospect, wanted: Wanted, health: Health, dice: Dice) -> Par
         able = _roomy(part, able, least)
     if wanted.max_price is not None:
         able = _affordable(part, able, wanted, wanted.max_price)
-    usable = _usable(part, able, health, wanted)
+    usable = _usable(part, able, wanted, health, size)
     if usable:
         _arrange(part, usable, wanted, dice)
     return part
@@ -194,12 +198,12 @@ def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:
 _OUT = {State.RESTING: Reason.RESTING, State.COOLING: Reason.COOLING}
 
 
-def _usable(part: Part, able: Sequence[int], health: Health, wanted: Wanted) -> Sequence[int]:
+def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, size: int) -> Sequence[int]:
     """Of the able ones those that health lets through."""
     prospect = part.prospect
-    everyone = len(able) == len(prospect.offers)
+    everyone = able is prospect.every
     offers = prospect.offers if everyone else [prospect.offers[at] for at in able]
-    found = health.standings(offers, size_class(wanted.text_bytes // BYTES_A_TOKEN), wanted.clock)
+    found = health.standings(offers, size, wanted.clock)
     if everyone:
         part.standings = found  # type: ignore[assignment]
     else:
