@@ -1,13 +1,7 @@
-"""Where one request may go: from the names in it and the policies over it to a `Call`.
-
-model       by slug or alias; `model:provider` is pinned to that provider; the auto model is chosen from a pool
-policy      the request's wish in its body, then in its headers, over the key's, the project's, the model's
-fallback    yes, no, a provider, or a model that follows
-plan        `routing.plan` over these, and what each offer takes of the parameters
-"""
+"""Where one request may go, as a `Call`: its routes (`gateway.routes`), what it needs, and the plan of both."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -19,19 +13,19 @@ from gateway import choosing
 from gateway.attribution import calling_app
 from gateway.dialects import Dialect, named
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
-from gateway.naming import chats, find, find_model, pool, reachable
+from gateway.naming import reachable
 from gateway.parameters import check_modalities, fit, missing, supported_by
 from gateway.process import Process
 from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.routes import Rules, plain
 from gateway.seats import conversation
 from gateway.snapshot import Snapshot
-from gateway.wishes import NO_HEADERS, pinned, wish
+from gateway.wishes import NO_HEADERS, wish
 from routing.catalog import Model
 from routing.faults import Fault
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
-from routing.policy import Policy, falling_back
-from routing.prospect import Prospect, prospect
+from routing.prospect import Prospect
 
 NO_MODALITIES: frozenset[str] = frozenset()
 
@@ -120,44 +114,34 @@ def prepare(
     """
     dialect = named(caller.dialect)
     wished = wish(asked, meta, dialect)
-    model: Model | None = None
-    if asked.model not in dialect.auto_models:
-        model, provider = find(snapshot, caller, asked.model)
-        if provider is not None:
-            wished = pinned(wished, provider)
-    pooled = _pool(snapshot, caller, asked, model) if model is None or asked.model_routing is not None else []
-    if wished is not None:
-        _check_providers(snapshot, wished)
-
-    def under_policy(one: Model) -> Prospect:
-        return prospect(one, snapshot.policies.of(caller.key, caller.project, one.id, wished))
-
-    others = list(map(under_policy, pooled))
-    ways = others if model is None else [under_policy(model), *others]
-    if not ways:
-        raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
     wanted, seed = _wanted(asked, caller), id.int & 0xFFFFFFFF
     refusals: list[InvalidRequest] = []
-    if caller.strict_params or len(ways) > 1 or len(ways[0].kinds) > 1:
-        wanted.lacking = _lacking(asked, caller, ways, refusals)
     choice: dict[str, Any] | None = None
-    if others:
-        said = asked.model_routing
-        first = reachable(snapshot, caller, said.preferred) if said is not None and said.preferred else None
-        chosen = choosing.choose(others, asked, wanted, process.health, seed, snapshot.policies.weights, first)
-        ranked = [under_policy(one.candidate.model) for one in chosen] or others[: choosing.MOST_CHOSEN]
-        ways = ranked if model is None else [ways[0], *ranked]
-        choice = choosing.record(chosen, asked)
-    if len(ways) > 1 or ways[0].policy.fallback is not True:
-        ways = _following(snapshot, caller, wished, ways, under_policy)
-    way = ways[0]
-    if way.policy.strategy == "round_robin":
+    if wished is None and asked.model_routing is None and asked.model not in dialect.auto_models:
+        routes = plain(snapshot, caller, asked.model)
+    else:
+        rules = Rules(snapshot, caller, wished)
+        model = None if asked.model in dialect.auto_models else rules.model(asked.model)
+        pool = rules.pool(asked, model)
+        rules.check_providers()
+        routes, others = ([] if model is None else [rules.route(model)]), [rules.route(one) for one in pool]
+        if others:
+            wanted.lacking = _lacking(asked, caller, [*routes, *others], refusals)
+            chosen, choice = _chosen(process, rules, asked, wanted, seed, others)
+            routes += chosen
+        elif not routes:
+            raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
+        routes = rules.following(routes)
+    first = routes[0]
+    if caller.strict_params or first.mixed or len(routes) > 1:
+        wanted.lacking = _lacking(asked, caller, routes, refusals)
+    if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, way.model.id, way.policy.providers))
-    place = _seat(asked, caller, way, wanted) if way.seats else None
+        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
+    place = _seat(asked, caller, first, wanted) if first.seats else None
     if place is not None:
         wanted.seat = process.seats.offer(place, wanted.clock)
-    found = plan(ways, wanted, process.health, seed)
+    found = plan(routes, wanted, process.health, seed)
     found.choice = choice
     if not found.taken:
         try:
@@ -165,7 +149,21 @@ def prepare(
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, way.model, found, dialect, request_id, calling_app(meta), place)
+    return Call(id, caller, asked, first.model, found, dialect, request_id, calling_app(meta), place)
+
+
+def _chosen(
+    process: Process, rules: Rules, asked: ChatRequest, wanted: Wanted, seed: int, pool: list[Prospect]
+) -> tuple[list[Prospect], dict[str, Any]]:
+    """The routes of the models that are chosen from a pool, best first, and what is kept of the choice.
+
+    Where none of them can take the request the first of the pool stand for all, so that a plan says why.
+    """
+    snapshot, said = rules.snapshot, asked.model_routing
+    preferred = reachable(snapshot, rules.caller, said.preferred) if said is not None and said.preferred else None
+    chosen = choosing.choose(pool, asked, wanted, process.health, seed, snapshot.policies.weights, preferred)
+    routes = [rules.route(one.candidate.model) for one in chosen] or pool[: choosing.MOST_CHOSEN]
+    return routes, choosing.record(chosen, asked)
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
@@ -185,85 +183,21 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
     )
 
 
-def _pool(snapshot: Snapshot, caller: Caller, asked: ChatRequest, model: Model | None) -> list[Model]:
-    """The models to choose among, or to follow the named one."""
-    said = asked.model_routing
-    if said is None:
-        if caller.strict_params:
-            raise InvalidRequest(
-                named(caller.dialect).messages["auto_without_config"].format(model=asked.model),
-                code="missing_required_parameter",
-                param="model_routing_config",
-            )
-        return pool(snapshot, caller, None)
-    if said.preferred is not None:
-        find_model(snapshot, caller, said.preferred, "model_routing_config.preference")
-    found = pool(snapshot, caller, said.models)
-    return [one for one in found if one is not model]
-
-
-def _check_providers(snapshot: Snapshot, wished: Policy) -> None:
-    """Raises `UpstreamFault` for a wished provider that nobody has."""
-    for slug in wished.providers or ():
-        if slug.partition("/")[0] not in snapshot.catalog.providers:
-            raise UpstreamFault(
-                Fault.UNREACHABLE,
-                "no such provider",
-                message=f"No provider is available: none has the name '{slug}'.",
-                code="no_provider_available",
-            )
-
-
-def _following(
-    snapshot: Snapshot,
-    caller: Caller,
-    wished: Policy | None,
-    ways: list[Prospect],
-    under_policy: Callable[[Model], Prospect],
-) -> list[Prospect]:
-    """The ways that are gone, once the first one's fallback is known for what it is.
-
-    A name may be a provider's or a model's. One that the request says must be either; one that an operator wrote, and
-    that is gone since, is as if there were none.
-    """
-    first, name = ways[0], ways[0].policy.fallback
-    if isinstance(name, str):
-        providers = snapshot.catalog.providers
-        if name in providers:
-            return [first]
-        model = reachable(snapshot, caller, name)
-        if model is not None and chats(model):
-            ways = [first] if model is first.model else [first, under_policy(model)]
-        elif name.partition("/")[0] in providers:
-            return [first]
-        elif wished is not None and wished.fallback == name:
-            raise InvalidRequest(
-                "Parameter provider.fallback must be true, false, or the name of a provider or of a model that this "
-                "key may use.",
-                code="invalid_value",
-                param="provider.fallback",
-            )
-        first = prospect(first.model, falling_back(first.policy, True))
-    elif not name:
-        return [first]
-    return [first, *(prospect(other.model, falling_back(other.policy, True)) for other in ways[1:])]
-
-
-def _seat(asked: ChatRequest, caller: Caller, way: Prospect, wanted: Wanted) -> int | None:
+def _seat(asked: ChatRequest, caller: Caller, route: Prospect, wanted: Wanted) -> int | None:
     """Where the conversation's last provider is noted, if it matters who that was."""
-    if not asked.thoughts and not way.keeps_seats(wanted.now):
+    if not asked.thoughts and not route.keeps_seats(wanted.now):
         return None
-    return conversation(caller.project, way.model.id, asked.body["messages"])
+    return conversation(caller.project, route.model.id, asked.body["messages"])
 
 
 def _lacking(
-    asked: ChatRequest, caller: Caller, ways: Sequence[Prospect], refusals: list[InvalidRequest]
+    asked: ChatRequest, caller: Caller, routes: Sequence[Prospect], refusals: list[InvalidRequest]
 ) -> dict[tuple[int, tuple[str, ...]], int]:
     """How many parameters the offers ignore, by model and list; a strict caller's refusals are added to `refusals`."""
     found: dict[tuple[int, tuple[str, ...]], int] = {}
-    for way in ways:
-        model = way.model
-        for kind in way.kinds:
+    for route in routes:
+        model = route.model
+        for kind in route.kinds:
             place = (model.id, kind.parameters)
             if caller.strict_params:
                 try:
