@@ -19,6 +19,7 @@ def measure() -> Iterator[tuple[str, int, float, float]]:
     from routing.health import Health
     from routing.plan import plan
     from routing.policy import Policy, together
+    from routing.prospect import prospect
     from tests.plans import make_model, make_offer, measured, rates, wanting
 
     priced = rates(input="1", output="2", cached_input="0.1")
@@ -36,15 +37,15 @@ def measure() -> Iterator[tuple[str, int, float, float]]:
     ]
     for name, size, said, wanted in cases:
         offers = [make_offer(id, priority=id if size > 0 else 0, versions=priced) for id in range(1, abs(size) + 1)]
-        models, policy, health = [make_model(*offers)], together([Policy(**said)]), Health()
+        prospects, health = [prospect(make_model(*offers), together([Policy(**said)]))], Health()
         for offer in offers:
             measured(health, offer, 0.1 + offer.id / 100)
         asked = wanting(**wanted)
 
         def planned(
-            models: Any = models, asked: Any = asked, policy: Any = policy, health: Any = health
+            prospects: Any = prospects, asked: Any = asked, health: Any = health
         ) -> Any:  # bound now: the loop goes on
-            return plan(models, asked, policy, health, 7)
+            return plan(prospects, asked, health, 7)
 
         yield name, abs(size), best(planned), best(planned().record)
 

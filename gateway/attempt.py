@@ -2,19 +2,16 @@
 
 import logging
 import time
-from collections.abc import Sequence
 
 from billing.models import Basis
 from billing.settlement import Try
 from billing.tokens import Tokens, estimate
 from gateway import telemetry
 from gateway.errors import UpstreamFault
+from gateway.itinerary import Stop
 from gateway.protocols.openai_chat import AnswerReader
-from routing.breaker import Subject
-from routing.catalog import Credential
 from routing.faults import Fault
 from routing.health import Health, Trial
-from routing.plan import Candidate
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +31,10 @@ class Attempt:
         *("_health", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
-    def __init__(
-        self, health: Health, candidate: Candidate, credential: Credential | None, claimed: Sequence[Subject],
-        size_class: int, streamed: bool,
-    ) -> None:  # fmt: skip
-        self.candidate = candidate
-        self.credential = credential
-        self.claimed = claimed
+    def __init__(self, health: Health, stop: Stop, size_class: int, streamed: bool) -> None:
+        self.candidate = stop.candidate
+        self.credential = stop.credential
+        self.claimed = stop.claimed
         self.row: Try
         self.reader: AnswerReader | None = None
         self.relayed = self.seen_off = False
@@ -72,8 +66,8 @@ class Attempt:
         """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
         if self.row.ttft_ms is None:
             now = time.monotonic()
-            self.row.ttft_ms = _ms(now - self._started)
-            if self._trial is not None:
+            self.row.ttft_ms = round((now - self._started) * 1000)
+            if self._streamed and self._trial is not None:
                 self._trial.first_byte(now)
 
     def completed(self) -> None:
@@ -124,7 +118,7 @@ class Attempt:
         if not self._over:
             self._over = True
             self.row.status = status
-            self.row.duration_ms = _ms(time.monotonic() - self._started)
+            self.row.duration_ms = round((time.monotonic() - self._started) * 1000)
 
     def tokens(self, text_bytes: int) -> tuple[Tokens, Basis]:
         """What it used, and how that is known; `text_bytes` is the length of the prompt, for an estimate."""
@@ -134,7 +128,3 @@ class Attempt:
         if reader is None or not (self.relayed or reader.complete):
             return Tokens(), Basis.NOTHING
         return Tokens(estimate(text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)

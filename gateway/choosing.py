@@ -1,6 +1,6 @@
 """Which models answer where a request leaves the choice to the gateway: from its words to `routing.choice`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gateway import strict_json
@@ -10,7 +10,7 @@ from routing.catalog import Model
 from routing.choice import Chosen, Weights, ranked
 from routing.health import Health
 from routing.plan import BYTES_A_TOKEN, Wanted, plan
-from routing.policy import Policy
+from routing.prospect import Prospect
 
 MOST_CHOSEN = 8  # of a pool: a request is never sent to more models
 MOST_KEPT_BYTES = 4096  # of a client's own properties, with the generation
@@ -19,17 +19,16 @@ UNSAID = ModelRoutingWish()
 
 
 def choose(
-    pool: Sequence[Model],
+    pool: Sequence[Prospect],
     asked: ChatRequest,
     wanted: Wanted,
-    policy_of: Callable[[Model], Policy],
     health: Health,
     seed: int,
     weights: Weights,
     preferred: Model | None,
 ) -> list[Chosen]:
     """The models of `pool` that can take the request now, best first, at most `MOST_CHOSEN`."""
-    plans = (plan((model,), wanted, policy_of(model), health, seed) for model in pool)
+    plans = (plan([one], wanted, health, seed) for one in pool)
     firsts = [found.taken[0] for found in plans if found.taken]
     said = asked.model_routing or UNSAID
     return ranked(

@@ -30,7 +30,6 @@ from gateway.process import Process
 from gateway.refusals import REVOKED, refusal, unavailable
 from gateway.usage_row import facts, settlement
 from routing.faults import Fault
-from routing.latency import size_class
 from routing.plan import Candidate
 
 # Of a 429 or a 503 a client wants to know when to come back.
@@ -59,9 +58,7 @@ class Generation:
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
-        prompt = estimate(call.asked.text_bytes)
-        self._size_class = size_class(prompt)
-        self._itinerary = Itinerary(call.plan, process.ejections, self._size_class)
+        self._itinerary = Itinerary(call.plan, process.ejections)
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
@@ -237,9 +234,7 @@ class Generation:
 
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
-        attempt = Attempt(
-            self._process.health, candidate, stop.credential, stop.claimed, self._size_class, self.call.asked.stream
-        )
+        attempt = Attempt(self._process.health, stop, self.call.plan.size_class, self.call.asked.stream)
         attempt.row = Try(
             new_hex(),
             self.call.id,

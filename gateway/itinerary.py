@@ -4,10 +4,10 @@ A plan is made once; what happens while its dials take their time is asked of th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import ceil
-from uuid import UUID
+
+from msgspec import Struct
 
 from billing.pricing import WorstCase
 from gateway.continuation import goes_on
@@ -24,8 +24,7 @@ OF_THE_CREDENTIAL = frozenset({Fault.AUTH, Fault.EXHAUSTED, Fault.RATE_LIMITED})
 MOST_RETRY_AFTER = 60  # seconds; who waits longer had better ask again
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct):
     """A candidate, the credential to use, and the probes that were claimed for it and must be begun or released."""
 
     candidate: Candidate
@@ -36,16 +35,16 @@ class Stop:
 class Itinerary:
     """The way of one generation. Times are monotonic seconds."""
 
-    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_plan", "_size_class", "_used")
+    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_plan", "_size_class", "_stops")
 
-    def __init__(self, plan: Plan, ejections: Ejections, size_class: int) -> None:
+    def __init__(self, plan: Plan, ejections: Ejections) -> None:
         self._plan = plan
         self._ejections = ejections
         self._health = ejections.health
-        self._size_class = size_class
+        self._size_class = plan.size_class
         self._left = list(plan.taken)
         self._beyond: list[Candidate] | None = None
-        self._used: set[tuple[int, UUID | None]] = set()
+        self._stops: list[Stop] = []
 
     async def first(self, now: float) -> Stop:
         """Where it begins: with the plan's first, unless somebody else took its probe a moment ago."""
@@ -88,7 +87,8 @@ class Itinerary:
     async def _with_another_credential(self, candidate: Candidate, now: float) -> Stop | None:
         (standing,) = self._health.standings([candidate.offer], self._size_class, now)
         credential = standing.credential
-        if credential is None or (candidate.offer.id, credential.id) in self._used:
+        used = any(stop.candidate is candidate and stop.credential is credential for stop in self._stops)
+        if credential is None or used:
             return None
         return await self._stop(candidate, standing) if standing.state in _NOW else None
 
@@ -114,8 +114,9 @@ class Itinerary:
         return None if claimed is None else self._go(candidate, standing.credential, claimed)
 
     def _go(self, candidate: Candidate, credential: Credential | None, claimed: Sequence[Subject] = ()) -> Stop:
-        self._used.add((candidate.offer.id, None if credential is None else credential.id))
-        return Stop(candidate, credential, claimed)
+        stop = Stop(candidate, credential, claimed)
+        self._stops.append(stop)
+        return stop
 
     def _affordable(self) -> list[Candidate]:
         """Those past the plan's taken ones that cost no more at worst than these: the hold covers them."""

@@ -20,6 +20,7 @@ from routing.catalog import Model
 from routing.health import Health
 from routing.plan import Wanted, plan
 from routing.policy import DEFAULT
+from routing.prospect import prospect
 
 # How clients know a tariff's items, and what is counted. `audio_output` is no vendor's word: they have no such price.
 PRICE_NAMES: Mapping[str, tuple[str, str]] = {
@@ -187,7 +188,7 @@ GOOGLE = Shape(google_entry, google_list)
 
 
 def _listed(model: Model, now: datetime) -> Listed | None:
-    taken = plan([model], Wanted(0, None, 1, None, now), DEFAULT, ANYTIME, 0).taken
+    taken = plan([prospect(model, DEFAULT)], Wanted(0, None, 1, None, now), ANYTIME, 0).taken
     return Listed(model, taken[0].prices) if taken else None
 
 

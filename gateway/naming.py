@@ -15,9 +15,10 @@ def find(snapshot: Snapshot, caller: Caller, name: str) -> tuple[Model, str | No
 
     Raises `NotFound` for a model that is not there, that the key may not use, or that does not chat.
     """
-    base, colon, provider = name.rpartition(":")
-    if colon and provider and name not in snapshot.catalog.by_name and reachable(snapshot, caller, base):
-        return find_model(snapshot, caller, base), provider
+    if ":" in name and name not in snapshot.catalog.by_name:
+        base, _, provider = name.rpartition(":")
+        if provider and reachable(snapshot, caller, base):
+            return find_model(snapshot, caller, base), provider
     return find_model(snapshot, caller, name), None
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from billing.batches import Connections, GroupCommit
 from routing import catalog, ejections, policy
 from routing.catalog import Catalog
 from routing.policy import Policies
+from routing.prospect import Prospect
 from routing.rests import Heard
 
 logger = logging.getLogger(__name__)
@@ -34,12 +35,16 @@ PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accou
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of the configuration. `version` grows with each swap in this process."""
+    """One moment of the configuration. `version` grows with each swap in this process.
+
+    `routes` are those of requests that wish nothing, by key and name of model, as they have come (`gateway.routes`).
+    """
 
     version: int
     keys: Mapping[bytes, Caller]  # by digest
     catalog: Catalog
     policies: Policies
+    routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
 
 
 class TooManyLookups(Exception):

@@ -20,6 +20,7 @@ HEADERS = (
     (b"x-gateway-providers", "X-Gateway-Providers", "provider.routing.providers"),
     (b"x-gateway-fallback", "X-Gateway-Fallback", "provider.fallback"),
 )
+_NAMES = frozenset(name for name, _, _ in HEADERS)
 
 
 def wish(asked: ChatRequest, fields: Fields, dialect: Dialect) -> Policy | None:
@@ -27,12 +28,12 @@ def wish(asked: ChatRequest, fields: Fields, dialect: Dialect) -> Policy | None:
 
     Raises `InvalidRequest` for a header that says what is not allowed there, `param` being the header.
     """
-    body = _policy(asked.routing)
-    said = {path: fields[name].decode("latin-1") for name, _, path in HEADERS if name in fields}
-    if not said:
+    body = None if asked.routing is None else _policy(asked.routing)
+    if fields.keys().isdisjoint(_NAMES):
         return body
-    headers = _policy(_read(said, dialect))
-    assert headers is not None
+    headers = _policy(
+        _read({path: fields[name].decode("latin-1") for name, _, path in HEADERS if name in fields}, dialect)
+    )
     return headers if body is None else over(body, headers)
 
 
@@ -42,9 +43,7 @@ def pinned(wished: Policy | None, provider: str) -> Policy:
     return Policy("order", None, (provider,), fallback=fallback, source="request")
 
 
-def _policy(said: RoutingWish | None) -> Policy | None:
-    if said is None:
-        return None
+def _policy(said: RoutingWish) -> Policy:
     return Policy(said.strategy, said.factor, said.providers, fallback=said.fallback, source="request")
 
 

@@ -1,5 +1,6 @@
 """When an offer or a credential rests, and for how long. Times are monotonic seconds."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -11,6 +12,7 @@ LONGEST_RETRY_AFTER = 60.0  # seconds; a provider may ask for more, and is tried
 LEAST_RETRY_AFTER = 1.0
 RATIO, LEAST_CALLS = 0.5, 20  # of failures, out of at least so many calls ...
 WINDOW, SLICES = 30.0, 6  # ... in so many seconds, counted in slices
+SLICE = WINDOW / SLICES
 PROBE_SECONDS = 60.0  # after which a probe whose process died is given up for lost
 
 
@@ -58,7 +60,7 @@ def cool_seconds(cooldown: float, retry_after: float | None) -> float:
 class Outcomes:
     """How an offer's calls ended lately."""
 
-    __slots__ = ("_bad", "_good", "_slice", "in_a_row")
+    __slots__ = ("_bad", "_good", "_over_at", "_slice", "in_a_row")
 
     def __init__(self) -> None:
         self.clear()
@@ -67,18 +69,21 @@ class Outcomes:
         """Forgets everything."""
         self.in_a_row = 0
         self._slice = -(1 << 60)
+        self._over_at = -math.inf  # when the slice is over
         self._good = [0] * SLICES
         self._bad = [0] * SLICES
 
     def good(self, now: float) -> None:
         """A call ended well."""
-        self._turn(now)
+        if now >= self._over_at:
+            self._turn(now)
         self.in_a_row = 0
         self._good[self._slice % SLICES] += 1
 
     def bad(self, now: float, threshold: int) -> bool:
         """A call failed; whether that is enough to rest."""
-        self._turn(now)
+        if now >= self._over_at:
+            self._turn(now)
         self.in_a_row += 1
         self._bad[self._slice % SLICES] += 1
         if self.in_a_row >= threshold:
@@ -89,13 +94,13 @@ class Outcomes:
 
     def seen(self, now: float) -> tuple[int, int]:
         """How many ended well, and how many failed, in the window."""
-        self._turn(now)
+        if now >= self._over_at:
+            self._turn(now)
         return sum(self._good), sum(self._bad)
 
     def _turn(self, now: float) -> None:
-        slice = int(now // (WINDOW / SLICES))
-        if slice <= self._slice:
-            return
+        slice = int(now // SLICE)
         for passed in range(max(self._slice + 1, slice - SLICES + 1), slice + 1):
             self._good[passed % SLICES] = self._bad[passed % SLICES] = 0
         self._slice = slice
+        self._over_at = (slice + 1) * SLICE

@@ -1,27 +1,25 @@
 """The candidates of a plan: what a request needs, and what each offer of a model has of it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from msgspec import Struct
+
 from billing import pricing
 from billing.pricing import NO_PRICES, WorstCase
 from routing.catalog import Credential, Model, Offer
-from routing.health import Standing, State
+from routing.health import COOLING, PROBE, Standing
 from routing.ordering import Reason, score
 from routing.prospect import Prices, Prospect
 
-NONE_LACKING: Mapping[tuple[int, tuple[str, ...]], int] = {}
 
-
-@dataclass(slots=True)  # not frozen: that would cost more than all the rest of a small plan
-class Candidate:
+class Candidate(Struct):
     """An offer and what became of it.
 
     - `position`: its place in the order to try, from 0; None: it was left out; `taken`: it may be dialled
-    - `reason`: why it stands there, or why it was left out; `score`: the number it was sorted by, if there is one
+    - `reason`: why it stands there, or why it was left out
     - `probe`: its breaker is half open, and this request may be the one that tries
     - `credential`: the one to use; None: its provider wants none, or it was left out
     - `lacks`: how many parameters of the request it ignores; `output_cap`: tokens, the least of asked and possible
@@ -35,7 +33,6 @@ class Candidate:
     taken: bool
     position: int | None
     reason: Reason
-    score: float | None
     probe: bool
     lacks: int
     output_cap: int
@@ -45,8 +42,7 @@ class Candidate:
     standing: Standing | None
 
 
-@dataclass(slots=True)
-class Wanted:
+class Wanted(Struct):
     """What a request needs to be planned.
 
     - `text_bytes`, `images`, `audios`, `files`: what is read, see `ChatRequest`
@@ -54,8 +50,8 @@ class Wanted:
     - `max_price`: the key's, in dollars
     - `now`: for tariffs, aware; `clock`: monotonic seconds, for health
     - `modalities`: what the request holds besides text
-    - `lacking`: how many of its parameters an offer ignores, by the model's id and `Offer.supported_parameters`; not
-      there: none
+    - `lacking`: how many of its parameters an offer ignores, by the model's id and `Offer.supported_parameters`; None,
+      or not there: none
     - `strict`: such offers are left out
     - `formats`: of the signed or encrypted thoughts in it, "" for those that name none
     - `seat`: the id of the offer that answered this conversation lately
@@ -72,7 +68,7 @@ class Wanted:
     audios: int = 0
     files: int = 0
     modalities: frozenset[str] = frozenset()
-    lacking: Mapping[tuple[int, tuple[str, ...]], int] = field(default_factory=lambda: NONE_LACKING)
+    lacking: Mapping[tuple[int, tuple[str, ...]], int] | None = None
     strict: bool = False
     formats: frozenset[str] = frozenset()
     seat: int | None = None
@@ -87,13 +83,22 @@ class Wanted:
             kept["copies"] = self.copies
         if self.max_price is not None:
             kept["max_price"] = f"{self.max_price:f}"
-        for name, value in (
-            ("modalities", self.modalities), ("formats", self.formats), ("images", self.images),
-            ("audios", self.audios), ("files", self.files), ("strict", self.strict), ("seat", self.seat),
-            ("turn", self.turn),
-        ):  # fmt: skip
-            if value:
-                kept[name] = sorted(value) if isinstance(value, frozenset) else value
+        if self.modalities:
+            kept["modalities"] = sorted(self.modalities)
+        if self.formats:
+            kept["formats"] = sorted(self.formats)
+        if self.images:
+            kept["images"] = self.images
+        if self.audios:
+            kept["audios"] = self.audios
+        if self.files:
+            kept["files"] = self.files
+        if self.strict:
+            kept["strict"] = True
+        if self.seat:
+            kept["seat"] = self.seat
+        if self.turn:
+            kept["turn"] = self.turn
         return kept
 
 
@@ -118,7 +123,6 @@ class Part:
         """The candidate of one offer."""
         prices, offer, standing = self.prices, self.prospect.offers[at], self.standings[at]
         version = prices.versions[at]
-        reason = self.out[at] if position is None else self.why.get(at, self.by)
         cap = wanted.output_cap
         return Candidate(
             self.prospect.model,
@@ -126,9 +130,8 @@ class Part:
             standing.credential if standing is not None else None,
             taken,
             position,
-            reason,
-            score(reason, offer, prices.sums[at], standing),
-            standing is not None and standing.state is State.PROBE,
+            self.why.get(at, self.by) if position is not None else self.out[at],
+            standing is not None and standing.state is PROBE,
             self.lacks[at] if self.lacks else 0,
             offer.max_output if cap is None or cap > offer.max_output else cap,
             version.prices if version else NO_PRICES,
@@ -147,34 +150,29 @@ class Part:
             prices = version.prices if version else NO_PRICES
             worst = WorstCase(None, None)
             yield Candidate(
-                self.prospect.model, offer, None, False, None, Reason(reason), None, False, 0, cap, prices,
+                self.prospect.model, offer, None, False, None, Reason(reason), False, 0, cap, prices,
                 version.id if version else None, worst, None,
             )  # fmt: skip
 
-    def line(self, at: int, first: str) -> list[Any]:
+    def line(self, at: int, reason: Reason, first: str) -> list[Any]:
         """What a plan's record keeps of one offer; see there. `first` is the slug of the plan's first model."""
-        offer = self.prospect.offers[at]
-        reason = self.out.get(at) or self.why.get(at, self.by)
-        return _line(offer, reason, score(reason, offer, self.prices.sums[at], self.standings[at]), self, first)
+        prospect = self.prospect
+        found = score(reason, prospect.offers[at], self.prices.sums[at], self.standings[at])
+        line = [*prospect.heads[at], str(reason), None if found is None else round(found, 4)]
+        if prospect.model.slug != first:
+            line.append(prospect.model.slug)
+        return line
 
-    def lines_left_out(self, first: str) -> Iterator[list[Any]]:
+    def lines_left_out(self, first: str) -> list[list[Any]]:
         """The same of those that are not in order."""
-        for at in sorted(self.out):
-            yield self.line(at, first)
-        for offer, reason in self.prospect.excluded:
-            yield _line(offer, reason, None, self, first)
+        slug = self.prospect.model.slug
+        behind = [] if slug == first else [slug]
+        return [self.line(at, self.out[at], first) for at in sorted(self.out)] + [
+            [offer.id, offer.provider.slug, offer.upstream_model, reason, None, *behind]
+            for offer, reason in self.prospect.excluded
+        ]
 
     def cool_again(self) -> float | None:
         """When the first of those that cool may be used again, in monotonic seconds."""
-        times = [
-            standing.until for standing in self.standings if standing is not None and standing.state is State.COOLING
-        ]
+        times = [standing.until for standing in self.standings if standing is not None and standing.state is COOLING]
         return min(times, default=None)
-
-
-def _line(offer: Offer, reason: str, score: float | None, part: Part, first: str) -> list[Any]:
-    kept = [
-        offer.id, offer.provider.slug, offer.upstream_model, str(reason), None if score is None else round(score, 4),
-    ]  # fmt: skip
-    slug = part.prospect.model.slug
-    return kept if slug == first else [*kept, slug]

@@ -83,7 +83,7 @@ class Health:
             record = records.get(offer.id)
             if record is None or record.offer is not offer:
                 record = self._record(offer)
-            standing = record.standings[size_class]
+            standing = record.standings.get(size_class)
             if standing is None or now >= record.fresh_until[size_class]:
                 standing = self._look(record, size_class, now)
             if standing.state is not USABLE:
@@ -145,16 +145,17 @@ class Health:
 
     def _forget_standings(self) -> None:
         for record in self._records.values():
-            record.changed()
+            record.standings.clear()
 
     def _record(self, offer: Offer) -> Record[Standing]:
         record = self._records.get(offer.id)
         if record is None:
             record = self._records[offer.id] = Record(offer)
-        if record.offer is not offer or record.published is None:
-            record.offer = offer
-            record.published = self._published.get((offer.provider.slug, offer.upstream_model))
-            record.changed()
+        elif record.offer is offer:
+            return record
+        record.offer = offer
+        record.published = self._published.get((offer.provider.slug, offer.upstream_model))
+        record.standings.clear()
         return record
 
     def _look(self, record: Record[Standing], size_class: int, now: float) -> Standing:

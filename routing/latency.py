@@ -75,14 +75,14 @@ class Decayed:
         passed = now - self.at
         if passed > 0:
             self.at = now
-        else:
-            passed = 0.0
-        kept, least = self.quick_weight * math.exp(-passed / QUICK), self.quick_weight
-        if least > LEAST:
-            least = LEAST
-        self.quick_weight = (kept if kept > least else least) + 1
+            kept, least = self.quick_weight * math.exp(-passed / QUICK), self.quick_weight
+            if least > LEAST:
+                least = LEAST
+            self.quick_weight = kept if kept > least else least
+            self.slow_weight *= math.exp(-passed / SLOW)
+        self.quick_weight += 1
         self.quick += (value - self.quick) / self.quick_weight
-        self.slow_weight = self.slow_weight * math.exp(-passed / SLOW) + 1
+        self.slow_weight += 1
         self.slow += (value - self.slow) / self.slow_weight
 
     def weight(self, now: float) -> float:

@@ -9,7 +9,6 @@ from math import gcd, inf
 from routing.catalog import Offer
 from routing.health import Standing
 from routing.latency import fastest_first
-from routing.policy import Policy
 from routing.prospect import Prices, Prospect
 
 # With a factor that is measured, an offer nobody has measured yet is tried first by one request in so many.
@@ -104,11 +103,11 @@ def arranged(
     prices: Prices,
     usable: Sequence[int],
     standings: Sequence[Standing],
-    policy: Policy,
     turn: int,
     dice: Dice,
 ) -> tuple[list[int], Reason]:
     """`usable`, indices into the prospect's offers by priority, in the order to try, and by what they were ordered."""
+    policy = prospect.policy
     match policy.strategy:
         case "least_latency":
             return _fastest(usable, standings, dice), Reason.FASTEST
@@ -117,7 +116,7 @@ def arranged(
         case "priority" if policy.factor in _FACTORS:
             reason = _FACTORS[policy.factor]
             return _by_factor(reason, prospect, prices, usable, standings, dice), reason
-    if len(usable) < 2 or len(prospect.tiers) == len(prospect.offers):
+    if not prospect.ties or len(usable) < 2:
         return list(usable), Reason.PRIORITY
     there = set(usable)
     order: list[int] = []
@@ -129,12 +128,12 @@ def arranged(
 
 def score(reason: Reason, offer: Offer, price: float | None, standing: Standing | None) -> float | None:
     """The number that an offer was sorted by: a priority, seconds, dollars, tokens a second or points."""
+    if reason is Reason.PRIORITY:
+        return float(offer.priority)
     if reason is Reason.PRICE:
         return price
     if reason is Reason.QUALITY:
         return float(offer.quality)
-    if reason is Reason.PRIORITY:
-        return float(offer.priority)
     if standing is None:
         return None
     if reason is Reason.LATENCY:

@@ -14,12 +14,12 @@ from typing import Any
 
 from routing.affinity import BYTES_A_TOKEN, LIKELY_ANSWER, seat
 from routing.candidates import Candidate, Part, Wanted
-from routing.catalog import Model, Offer
-from routing.health import LAST, PROBE, USABLE, Health, State
+from routing.catalog import Offer
+from routing.health import LAST, PROBE, USABLE, Health, Standing, State
 from routing.latency import size_class
 from routing.ordering import Dice, Reason, arranged
 from routing.policy import Policy
-from routing.prospect import Kind, Prospect, prospect
+from routing.prospect import Kind, Prospect
 
 __all__ = ["BYTES_A_TOKEN", "LIKELY_ANSWER", "Candidate", "Plan", "Wanted", "plan"]
 
@@ -29,27 +29,28 @@ MOST_BYTES_A_TOKEN = 8  # a prompt has surely a token for so many
 class Plan:
     """What came of one request: `taken` candidates in the order to try, and on demand all of them.
 
-    `input_tokens` is an upper bound that holds for each taken one.
+    `input_tokens` is an upper bound of the prompt's, whichever of the taken ones reads it; by `size_class` (of
+    `routing.latency`) the health was asked.
     """
 
-    __slots__ = ("_order", "_parts", "choice", "policy", "seed", "taken", "wanted")
+    __slots__ = ("_order", "_parts", "choice", "input_tokens", "policy", "seed", "size_class", "taken", "wanted")
 
     def __init__(
-        self, parts: list["Part"], order: list[tuple["Part", int]], wanted: Wanted, policy: Policy, seed: int
+        self, parts: list[Part], order: list[tuple[Part, int]], wanted: Wanted, size_class: int, seed: int
     ) -> None:
         self._parts = parts
         self._order = order
         self.wanted = wanted
-        self.policy = policy
+        self.size_class = size_class
+        self.policy = policy = parts[0].prospect.policy
         self.seed = seed
         self.choice: dict[str, Any] | None = None  # how the model was chosen, when the gateway chose it
-        most = policy.max_attempts or 1
-        self.taken = [part.candidate(at, wanted, place, True) for place, (part, at) in enumerate(order[:most])]
-
-    @property
-    def input_tokens(self) -> int:
-        """A bound on the tokens of the prompt, whichever of the taken ones reads it."""
-        return max((part.input_tokens for part, _ in self._order[: len(self.taken)]), default=0)
+        self.taken: list[Candidate] = []
+        self.input_tokens = 0
+        for place, (part, at) in enumerate(order[: policy.max_attempts or 1]):
+            self.taken.append(part.candidate(at, wanted, place, True))
+            if part.input_tokens > self.input_tokens:
+                self.input_tokens = part.input_tokens
 
     def ordered(self) -> list[Candidate]:
         """Those that may be dialled, in order: `taken`, then those past the most attempts."""
@@ -74,45 +75,39 @@ class Plan:
           as a sixth; `out`: the same of those left out
         - `choice`: how the gateway chose the model, if it did
         """
-        first = self._parts[0].prospect.model.slug if self._parts else ""
+        asked = self._parts[0].prospect
+        first = asked.model.slug
         kept: dict[str, Any] = {
             "model": first,
             "seed": self.seed,
             "by": self.policy.source,
             "taken": len(self.taken),
             "wanted": self.wanted.said(),
-            "offers": [part.line(at, first) for part, at in self._order],
+            "offers": [part.line(at, part.why.get(at, part.by), first) for part, at in self._order],
         }
-        if out := [line for part in self._parts for line in part.lines_left_out(first)]:
+        out: list[list[Any]] = []
+        for part in self._parts:
+            if part.out or part.prospect.excluded:
+                out += part.lines_left_out(first)
+        if out:
             kept["out"] = out
-        said = self._parts[0].prospect.said if self._parts else self.policy.said()
-        if said:
-            kept["policy"] = said
+        if asked.said:
+            kept["policy"] = asked.said
         if self.choice is not None:
             kept["choice"] = self.choice
         return kept
 
 
-def plan(
-    models: Sequence[Model],
-    wanted: Wanted,
-    policy: Policy,
-    health: Health,
-    seed: int,
-    others: Sequence[Policy] = (),
-) -> Plan:
-    """The plan of a request for `models[0]`; further models are what it may fall back to, in order.
+def plan(prospects: Sequence[Prospect], wanted: Wanted, health: Health, seed: int) -> Plan:
+    """The plan of a request for the model of the first of `prospects`; the others' are what it may fall back to.
 
-    `others` are the policies of those, by default the first one's. Of equal arguments equal plans: `seed` decides
-    whatever chance decides.
+    Each is a model under the policy that holds for it; there is at least one. Of equal arguments equal plans: `seed`
+    decides whatever chance decides.
     """
-    dice = Dice(seed)
-    if len(models) == 1:
-        part = _part(models[0], wanted, policy, health, dice)
-        return Plan([part], [(part, at) for at in part.order], wanted, policy, seed)
-    policies = (policy, *others) if others else (policy,) * len(models)
-    parts = [_part(model, wanted, own, health, dice) for model, own in zip(models, policies, strict=True)]
-    return Plan(parts, _joined(parts, policy), wanted, policy, seed)
+    size, dice = size_class(wanted.text_bytes // BYTES_A_TOKEN), Dice(seed)
+    parts = [_part(prospect, wanted, health, size, dice) for prospect in prospects]
+    order = [(parts[0], at) for at in parts[0].order] if len(parts) == 1 else _joined(parts, prospects[0].policy)
+    return Plan(parts, order, wanted, size, seed)
 
 
 def _joined(parts: list[Part], policy: Policy) -> list[tuple[Part, int]]:
@@ -130,43 +125,53 @@ def _joined(parts: list[Part], policy: Policy) -> list[tuple[Part, int]]:
     return first[:own] + rest[:1] + first[own:] + rest[1:]
 
 
-def _part(model: Model, wanted: Wanted, policy: Policy, health: Health, dice: Dice) -> Part:
-    prospects = prospect(model, policy)
+def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: Dice) -> Part:
+    model = prospect.model
     tokens = (
         wanted.text_bytes
         + wanted.images * model.image_token_bound
         + wanted.audios * model.audio_token_bound
         + wanted.files * model.file_token_bound
     )
-    part = Part(prospects, prospects.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
-    able = _able(part, wanted)
-    usable = _usable(part, able, health, wanted)
-    if not usable:
-        return part
-    _arrange(part, usable, wanted, policy, dice)
+    part = Part(prospect, prospect.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
+    able: Sequence[int] = prospect.every
+    if wanted.modalities or wanted.strict:
+        able = _able(part, wanted)
+    least = wanted.text_bytes // MOST_BYTES_A_TOKEN
+    if 0 < prospect.least_context < least:
+        able = _roomy(part, able, least)
+    if wanted.max_price is not None:
+        able = _affordable(part, able, wanted, wanted.max_price)
+    usable = _usable(part, able, wanted, health, size)
+    if usable:
+        _arrange(part, usable, wanted, dice)
     return part
 
 
-def _able(part: Part, wanted: Wanted) -> Sequence[int]:
-    """The offers that can take the request; `part.out` says of the others why not."""
-    prospects, out = part.prospect, part.out
-    able: Sequence[int] = prospects.every
-    reasons = [_unable(prospects.model.id, kind, wanted) for kind in prospects.kinds]
-    if any(reasons):
-        for at in able:
-            if reason := reasons[prospects.kind_of[at]]:
-                out[at] = reason
-        able = [at for at in able if at not in out]
-    least = wanted.text_bytes // MOST_BYTES_A_TOKEN
-    small = [0 < kind.context_length < least for kind in prospects.kinds]
-    if any(small):
-        roomy = [at for at in able if not small[prospects.kind_of[at]]]
-        if roomy:  # else the provider may say it, in words that the client can use
-            out.update((at, Reason.CONTEXT) for at in able if small[prospects.kind_of[at]])
-            able = roomy
-    if wanted.max_price is not None:
-        able = _affordable(part, able, wanted, wanted.max_price)
+def _able(part: Part, wanted: Wanted) -> list[int]:
+    """The offers that can take what the request holds; `part.out` says of the others why not."""
+    prospect = part.prospect
+    reasons = [_unable(prospect.model.id, kind, wanted) for kind in prospect.kinds]
+    able = []
+    for at in prospect.every:
+        if reason := reasons[prospect.kind_of[at]]:
+            part.out[at] = reason
+        else:
+            able.append(at)
     return able
+
+
+def _roomy(part: Part, able: Sequence[int], least: int) -> Sequence[int]:
+    """Those without the ones whose context is smaller than `least`; all of them where it is too small everywhere.
+
+    Then a provider may say so, in words that the client can use.
+    """
+    offers = part.prospect.offers
+    small = [at for at in able if 0 < offers[at].context_length < least]
+    if len(small) == len(able):
+        return able
+    part.out.update(dict.fromkeys(small, Reason.CONTEXT))
+    return [at for at in able if at not in part.out]
 
 
 def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) -> list[int]:
@@ -186,24 +191,33 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
 def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:
     if kind.modalities and not wanted.modalities <= kind.modalities:
         return Reason.MODALITY
-    return Reason.PARAMETERS if wanted.strict and wanted.lacking.get((model, kind.parameters)) else None
+    lacks = wanted.strict and wanted.lacking and wanted.lacking.get((model, kind.parameters))
+    return Reason.PARAMETERS if lacks else None
 
 
 _OUT = {State.RESTING: Reason.RESTING, State.COOLING: Reason.COOLING}
 
 
-def _usable(part: Part, able: Sequence[int], health: Health, wanted: Wanted) -> Sequence[int]:
+def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, size: int) -> Sequence[int]:
     """Of the able ones those that health lets through."""
-    prospects = part.prospect
-    everyone = len(able) == len(prospects.offers)
-    offers = prospects.offers if everyone else [prospects.offers[at] for at in able]
-    found = health.standings(offers, size_class(wanted.text_bytes // BYTES_A_TOKEN), wanted.clock)
+    prospect = part.prospect
+    everyone = able is prospect.every
+    offers = prospect.offers if everyone else [prospect.offers[at] for at in able]
+    found = health.standings(offers, size, wanted.clock)
     if everyone:
         part.standings = found  # type: ignore[assignment]
     else:
-        part.standings = [None] * len(prospects.offers)
+        part.standings = [None] * len(prospect.offers)
         for at, standing in zip(able, found, strict=True):
             part.standings[at] = standing
+    for standing in found:
+        if standing.state is not USABLE:
+            return _without_resting(part, able, found)
+    return able
+
+
+def _without_resting(part: Part, able: Sequence[int], found: Sequence[Standing]) -> list[int]:
+    """Those of the able ones that may be used now; `part.out` says of the others why not."""
     usable = []
     for at, standing in zip(able, found, strict=True):
         if standing.state is USABLE or standing.state is PROBE:
@@ -212,49 +226,55 @@ def _usable(part: Part, able: Sequence[int], health: Health, wanted: Wanted) -> 
             usable.append(at)
             part.last.append(at)
         else:
-            forced = prospects.offers[at].forced == "open"
+            forced = part.prospect.offers[at].forced == "open"
             refused = Reason.FORCED_OPEN if forced else Reason.NO_CREDENTIAL
             part.out[at] = _OUT.get(standing.state, refused)
     return usable
 
 
-def _arrange(part: Part, usable: Sequence[int], wanted: Wanted, policy: Policy, dice: Dice) -> None:
+def _arrange(part: Part, usable: Sequence[int], wanted: Wanted, dice: Dice) -> None:
     """Puts the usable ones in order, and those that no fallback may reach out of it."""
-    prospects, prices = part.prospect, part.prices
+    prospect, policy = part.prospect, part.prospect.policy
     standings: Any = part.standings  # of usable ones none is None
     head: list[int] = []
+    tail: list[int] = []
     rest = usable
-    if prospects.listed is not None:
-        there = set(usable)
-        head = [at for at in prospects.listed if at in there]
-        listed = set(head)
-        rest = [at for at in usable if at not in listed]
-        if policy.strategy != "order" and not (policy.strategy == "priority" and policy.factor is None):
-            in_priority = [at for at in usable if at in listed]
-            head, part.by = arranged(prospects, prices, in_priority, standings, policy, wanted.turn, dice)
-            part.why.update(dict.fromkeys(head, part.by))
-        else:
-            part.why.update(dict.fromkeys(head, Reason.LISTED))
-    tail, part.by = arranged(prospects, prices, rest, standings, policy, wanted.turn, dice) if rest else ([], part.by)
+    if prospect.listed is not None:
+        head, rest = _listed_first(part, prospect.listed, usable, wanted, dice)
+    if rest:
+        tail, part.by = arranged(prospect, part.prices, rest, standings, wanted.turn, dice)
     if wanted.lacking:
-        model, kinds = prospects.model.id, prospects.kinds
-        lacks = [wanted.lacking.get((model, kinds[kind].parameters), 0) for kind in prospects.kind_of]
+        model, kinds = prospect.model.id, prospect.kinds
+        lacks = [wanted.lacking.get((model, kinds[kind].parameters), 0) for kind in prospect.kind_of]
         if any(lacks):
             part.lacks = lacks
             _put_behind(lacks, head, tail, policy)
     if wanted.formats:
-        _put_behind([_strangeness(offer, wanted.formats) for offer in prospects.offers], head, tail, policy)
-    if wanted.seat is not None and prospects.listed is None:
+        _put_behind([_strangeness(offer, wanted.formats) for offer in prospect.offers], head, tail, policy)
+    if wanted.seat is not None and prospect.listed is None:
         seat(part, tail, wanted, policy)
     order = head + tail
     if part.last:
         part.why.update(dict.fromkeys(part.last, Reason.LAST))
         order.sort(key=part.last.__contains__)
-    kept = _kept(order, head, prospects, policy, part)
-    if len(kept) < len(order):
-        stays = set(kept)
-        part.out.update((at, Reason.NO_FALLBACK) for at in order if at not in stays)
-    part.order = kept
+    part.order = order if policy.fallback is True else _kept(order, head, prospect, policy, part)
+
+
+def _listed_first(
+    part: Part, listed: Sequence[int], usable: Sequence[int], wanted: Wanted, dice: Dice
+) -> tuple[list[int], list[int]]:
+    """The usable ones that the policy lists, in order, and the others."""
+    prospect, policy = part.prospect, part.prospect.policy
+    standings: Any = part.standings
+    there, named = set(usable), set(listed)
+    head = [at for at in listed if at in there]
+    if policy.strategy != "order" and not (policy.strategy == "priority" and policy.factor is None):
+        in_priority = [at for at in usable if at in named]
+        head, part.by = arranged(prospect, part.prices, in_priority, standings, wanted.turn, dice)
+        part.why.update(dict.fromkeys(head, part.by))
+    else:
+        part.why.update(dict.fromkeys(head, Reason.LISTED))
+    return head, [at for at in usable if at not in named]
 
 
 def _put_behind(amounts: list[int], head: list[int], tail: list[int], policy: Policy) -> None:
@@ -270,13 +290,13 @@ def _strangeness(offer: Offer, formats: frozenset[str]) -> int:
     return 1 if not own else 0 if own in formats else 2
 
 
-def _kept(order: list[int], head: list[int], prospects: Prospect, policy: Policy, part: Part) -> list[int]:
-    """What of an order the wish for a fallback leaves. A list is the whole of its owner's first choice."""
-    if policy.fallback is True:
-        return order
-    first = [at for at in order if at in head] if prospects.listed is not None else order[:1]
+def _kept(order: list[int], head: list[int], prospect: Prospect, policy: Policy, part: Part) -> list[int]:
+    """What the wish for a fallback, or for none, leaves of an order. A list is all of its owner's first choice."""
+    kept = [at for at in order if at in head] if prospect.listed is not None else order[:1]
     if isinstance(policy.fallback, str):
-        named = [at for at in prospects.named if at in order and at not in first]
+        named = [at for at in prospect.named if at in order and at not in kept]
         part.why.update(dict.fromkeys(named, Reason.NAMED))
-        return first + named
-    return first
+        kept += named
+    stays = set(kept)
+    part.out.update((at, Reason.NO_FALLBACK) for at in order if at not in stays)
+    return kept

@@ -55,15 +55,18 @@ class Prospect:
 
     - `offers`: those that the policy allows, by priority; `excluded`: the others, with the reason's name
     - `said`: what a plan's record keeps of the policy
-    - `kinds`, and `kind_of` each offer
-    - `tiers`: indices of the offers, those of equal priority together
+    - `heads`: what a plan's record keeps of each offer, whatever becomes of it
+    - `kinds`, and `kind_of` each offer; `mixed`: there are several
+    - `least_context`: the smallest context length that is known, 0: none is
+    - `tiers`: indices of the offers, those of equal priority together; `ties`: some are
     - `listed`: indices of the offers that the policy lists, in its order; None: it lists none
     - `named`: indices of the offers of the provider that it names as fallback
+    - `seats`: it may matter who answered a conversation before: there are several offers, and no list of them
     """
 
     __slots__ = (
-        "borders", "every", "excluded", "formats", "kind_of", "kinds", "listed", "model", "named", "offers", "policy",
-        "prices", "said", "tiers",
+        "borders", "every", "excluded", "heads", "kind_of", "kinds", "least_context", "listed", "mixed", "model",
+        "named", "offers", "policy", "prices", "said", "seats", "tiers", "ties",
     )  # fmt: skip
 
     def __init__(self, model: Model, policy: Policy) -> None:
@@ -81,16 +84,21 @@ class Prospect:
         self.offers = tuple(allowed)
         self.excluded = tuple(excluded)
         self.every = tuple(range(len(allowed)))
+        self.heads = tuple((offer.id, offer.provider.slug, offer.upstream_model) for offer in allowed)
         kinds: dict[Kind, int] = {}
         self.kind_of = tuple(kinds.setdefault(_kind(offer), len(kinds)) for offer in allowed)
         self.kinds = tuple(kinds)
+        self.mixed = len(kinds) > 1
+        self.least_context = min((kind.context_length for kind in kinds if kind.context_length), default=0)
         tiers: dict[int, list[int]] = {}
         for at, offer in enumerate(allowed):
             tiers.setdefault(offer.priority, []).append(at)
         self.tiers = tuple(tuple(tier) for _, tier in sorted(tiers.items()))
+        self.ties = len(tiers) < len(allowed)
         self.listed = None if policy.providers is None else tuple(_listed(self.offers, policy.providers))
         fallback = policy.fallback
         self.named = tuple(_listed(self.offers, (fallback,))) if isinstance(fallback, str) else ()
+        self.seats = len(model.offers) > 1 and policy.providers is None
         self.borders: tuple[int, ...] = ()
         self.prices: tuple[Prices, ...] = self._prices(BEGINNING)
 

@@ -26,7 +26,10 @@ class Pace:
 
 
 class Record(Generic[Cached]):
-    """One offer's outcomes, load and speed, and its standings as last made, per size class."""
+    """One offer's outcomes, load and speed.
+
+    `standings`, by size class, are what was made of them last; whatever happens to the offer clears them.
+    """
 
     __slots__ = (
         "fresh_until", "in_flight", "offer", "outcomes", "paces", "published", "recovered_at", "recovering",
@@ -41,12 +44,8 @@ class Record(Generic[Cached]):
         self.paces: list[Pace] = [Pace() for _ in range(SIZE_CLASSES)]
         self.recovered_at = float("-inf")
         self.recovering = False
-        self.standings: list[Cached | None] = [None] * SIZE_CLASSES
+        self.standings: dict[int, Cached] = {}
         self.fresh_until = [0.0] * SIZE_CLASSES
-
-    def changed(self) -> None:
-        """What was made of it before is not true any more."""
-        self.standings = [None] * SIZE_CLASSES
 
     def recover(self, now: float) -> None:
         """It is back: its speed is to be learnt anew, and its failures are forgotten."""
@@ -56,7 +55,7 @@ class Record(Generic[Cached]):
         for pace in self.paces:
             pace.calls = 0
             pace.ttft, pace.token, pace.total = Decayed(), Decayed(), Decayed()
-        self.changed()
+        self.standings.clear()
 
     def first_token(self, size_class: int, seconds: float, now: float) -> None:
         """A stream's first token came after `seconds`."""
@@ -122,7 +121,7 @@ class Record(Generic[Cached]):
 
 
 def _merged(live: Decayed, weight: float, milliseconds: float | None, now: float) -> float | None:
-    own = live.weight(now)
     if milliseconds is None or not weight:
         return live.value() if live.slow_weight else None
+    own = live.weight(now)
     return (own * live.value() + weight * milliseconds / 1000) / (own + weight)

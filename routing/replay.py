@@ -34,6 +34,7 @@ from routing.latency import size_class
 from routing.ordering import Reason
 from routing.plan import Candidate, Plan, Wanted, plan
 from routing.policy import Policies, Policy, falling_back
+from routing.prospect import prospect
 
 CHUNK = 500  # generations read at once, between two looks at whether to go on
 OLDEST_ATTEMPT = timedelta(hours=1)  # attempts bear newer ids than their generation, clocks differ
@@ -174,9 +175,9 @@ class Replay:
         ruling, models = self._following(ruling, [first, *(model for model in chosen if model is not first)])
         wanted = _wanted(usage, record["wanted"])
         wanted.turn = self._turn(usage, first, ruling)
-        behind = [falling_back(policy_of(model), True) for model in models[1:]]
-        able = [self._without(model, out) for model in models]
-        return plan(able, wanted, ruling, self.foresight.health, usage.pk.int & 0xFFFFFFFF, behind)
+        rulings = [ruling, *(falling_back(policy_of(model), True) for model in models[1:])]
+        ways = [prospect(self._without(model, out), own) for model, own in zip(models, rulings, strict=True)]
+        return plan(ways, wanted, self.foresight.health, usage.pk.int & 0xFFFFFFFF)
 
     def _following(self, ruling: Policy, models: list[Model]) -> tuple[Policy, list[Model]]:
         """As a gateway does: a fallback's name is a provider's, or a model's that follows."""

@@ -18,20 +18,21 @@ class RetryBudget:
 
     def request(self, now: float) -> None:
         """Counts a request, whatever becomes of it."""
-        self._turn(now)
+        if int(now) > self._second:
+            self._turn(int(now))
         self._requests[self._second % WINDOW] += 1
 
     def may_retry(self, now: float) -> bool:
         """Takes one retry out of the budget; False when there is none left, and then nothing was taken."""
-        self._turn(now)
+        if int(now) > self._second:
+            self._turn(int(now))
         if sum(self._retries) >= max(FLOOR, SHARE * sum(self._requests)):
             return False
         self._retries[self._second % (WINDOW + 1)] += 1
         return True
 
-    def _turn(self, now: float) -> None:
-        second = int(now)
+    def _turn(self, second: int) -> None:
         for passed in range(max(self._second + 1, second - WINDOW), second + 1):
             self._requests[passed % WINDOW] = 0
             self._retries[passed % (WINDOW + 1)] = 0
-        self._second = max(self._second, second)
+        self._second = second

@@ -41,7 +41,7 @@ class Trial:
         else:
             pace.whole += 1
             pace.whole_began += now
-        record.changed()
+        record.standings.clear()
 
     def first_byte(self, now: float) -> None:
         """A stream's first token came, which is verdict enough for a probe."""
@@ -50,7 +50,7 @@ class Trial:
         self._first = now
         self._waits_no_more()
         self._record.first_token(self._size_class, now - self._started, now)
-        self._record.changed()
+        self._record.standings.clear()
         self._answered(now)
 
     def succeeded(self, now: float, output_tokens: int = 0) -> None:
@@ -106,7 +106,7 @@ class Trial:
             pace.whole_began -= self._started
         elif self._first is None:
             self._waits_no_more()
-        self._record.changed()
+        self._record.standings.clear()
         return True
 
     def _waits_no_more(self) -> None:

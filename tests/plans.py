@@ -10,7 +10,9 @@ from billing.pricing import Prices, Rate
 from routing.catalog import Credential, Model, Offer, Provider, TariffVersion
 from routing.faults import Fault
 from routing.health import Health
-from routing.plan import Candidate, Plan, Wanted
+from routing.plan import Candidate, Plan, Wanted, plan
+from routing.policy import Policy
+from routing.prospect import prospect
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -88,6 +90,15 @@ def wanting(**fields: Any) -> Wanted:
     """A small request."""
     usual: dict[str, Any] = {"text_bytes": 400, "output_cap": None, "copies": 1, "max_price": None, "now": NOW}
     return Wanted(**(usual | fields))
+
+
+def planned(
+    models: Sequence[Model], wanted: Wanted, policy: Policy, health: Health, seed: int, others: Sequence[Policy] = ()
+) -> Plan:
+    """The plan of a request for the first of these models; `others` are the policies of those behind it, if not its."""
+    policies = (policy, *others) if others else (policy,) * len(models)
+    prospects = [prospect(model, own) for model, own in zip(models, policies, strict=True)]
+    return plan(prospects, wanted, health, seed)
 
 
 def measured(health: Health, offer: Offer, ttft: float, *, tokens: int = 100, seconds: float = 2.0) -> None:

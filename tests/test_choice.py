@@ -9,12 +9,12 @@ from gateway.choosing import demand
 from routing.choice import ranked
 from routing.health import Health
 from routing.models import ChoiceWeight, Policy
-from routing.plan import Candidate, plan
+from routing.plan import Candidate
 from routing.policy import DEFAULT
 from tests import plans, shelf
 from tests.cast import Tenant
 from tests.openai_requests import function, read
-from tests.plans import measured, rates, wanting
+from tests.plans import measured, planned, rates, wanting
 from tests.product import Gateway, synchronize
 from tests.simulated.process import SimulatedProvider
 from tests.speech import error, nothing_happened, speak
@@ -29,7 +29,7 @@ def candidate(slug: str, price: str, quality: int, health: Health | None = None,
     model = plans.make_model(
         offer, id=id, slug=slug, quality=quality, capabilities=("writing",) if quality > 60 else ()
     )
-    return plan([model], wanting(), DEFAULT, health or Health(), 0).taken[0]
+    return planned([model], wanting(), DEFAULT, health or Health(), 0).taken[0]
 
 
 POOL = [candidate("a/small", "0.1", 30), candidate("b/middle", "1", 60), candidate("c/large", "10", 95)]
@@ -85,7 +85,7 @@ def test_marks_compare_with_the_best_of_the_pool() -> None:
     offers = {slug: candidate(slug, price, 50) for slug, price in (("a/x", "1"), ("b/x", "4"), ("c/x", ""))}
     measured(health, offers["a/x"].offer, 1.0, tokens=0, seconds=0.0)
     measured(health, offers["b/x"].offer, 0.5, tokens=0, seconds=0.0)
-    pool = [plan([one.model], wanting(), DEFAULT, health, 0).taken[0] for one in offers.values()]
+    pool = [planned([one.model], wanting(), DEFAULT, health, 0).taken[0] for one in offers.values()]
     marks = {one.candidate.model.slug: one.marks for one in ranked(pool, ("price",), weights(), prompt_tokens=10)}
     assert [marks[slug]["price"] for slug in offers] == [1.0, 0.25, 0.0]
     assert [marks[slug]["latency"] for slug in offers] == [pytest.approx(0.5), 1.0, 0.5]

@@ -15,7 +15,6 @@ from routing.catalog import TariffVersion
 from routing.faults import Fault
 from routing.health import Health
 from routing.ordering import WORDS, Reason, rotation
-from routing.plan import plan
 from routing.policy import DEFAULT, Policy, together
 from tests.plans import (
     LONG_AGO,
@@ -26,6 +25,7 @@ from tests.plans import (
     make_offer,
     make_provider,
     measured,
+    planned,
     rates,
     reasons,
     wanting,
@@ -41,17 +41,17 @@ def policy(**fields: Any) -> Policy:
 
 def order(offers: Any, held: Policy = DEFAULT, *, health: Health | None = None, seed: int = 0, **wanted: Any) -> Any:
     """The offers' ids in the order to try."""
-    return ids(plan([make_model(*offers)], wanting(**wanted), held, health or Health(), seed))
+    return ids(planned([make_model(*offers)], wanting(**wanted), held, health or Health(), seed))
 
 
 def out(offers: Any, held: Policy = DEFAULT, *, health: Health | None = None, **wanted: Any) -> dict[int, str]:
     """Why offers were left out."""
-    found = plan([make_model(*offers)], wanting(**wanted), held, health or Health(), 0)
+    found = planned([make_model(*offers)], wanting(**wanted), held, health or Health(), 0)
     return reasons([candidate for candidate in found.candidates() if candidate.position is None])
 
 
 def test_it_takes_offers_by_priority() -> None:
-    found = plan([make_model(*THREE)], wanting(output_cap=7), DEFAULT, Health(), 0)
+    found = planned([make_model(*THREE)], wanting(output_cap=7), DEFAULT, Health(), 0)
     assert [(one.offer.id, one.position, one.taken, one.reason) for one in found.candidates()] == [
         (1, 0, True, Reason.PRIORITY),
         (2, 1, True, Reason.PRIORITY),
@@ -59,14 +59,14 @@ def test_it_takes_offers_by_priority() -> None:
     ]
     first = found.taken[0]
     assert first.credential == THREE[0].credentials[0]
-    assert (first.output_cap, first.tariff_version, first.probe, first.score) == (7, 1, False, 0.0)
+    assert (first.output_cap, first.tariff_version, first.probe) == (7, 1, False)
     # 400 bytes are at most 400 tokens: at $1 a million, and the answer at $2.
     assert first.worst.at(7) == Decimal("0.000414")
     assert found.input_tokens == 400
 
 
 def test_no_more_than_the_most_attempts_are_taken_and_the_others_stay_in_order() -> None:
-    found = plan([make_model(*THREE)], wanting(), policy(max_attempts=2), Health(), 0)
+    found = planned([make_model(*THREE)], wanting(), policy(max_attempts=2), Health(), 0)
     assert [one.offer.id for one in found.taken] == [1, 2]
     assert [(one.offer.id, one.taken, one.position) for one in found.ordered()] == [
         (1, True, 0),
@@ -130,7 +130,7 @@ def test_prices_are_those_in_force() -> None:
     dearer = TariffVersion(2, tomorrow, Prices({"input": Rate(None, Decimal(10)), "output": Rate(None, Decimal(20))}))
     model = make_model(make_offer(1, versions=(*rates(input="1", output="2"), dearer)))
     versions = [
-        plan([model], wanting(now=now), DEFAULT, Health(), 0).taken[0].tariff_version
+        planned([model], wanting(now=now), DEFAULT, Health(), 0).taken[0].tariff_version
         for now in (NOW, tomorrow, NOW, tomorrow - timedelta(microseconds=1), LONG_AGO - timedelta(days=1))
     ]
     assert versions == [1, 2, 1, 1, None]
@@ -181,17 +181,17 @@ def test_when_the_first_cooling_offer_is_back() -> None:
     offers = (make_offer(1), make_offer(2))
     failed(health, offers[0], Fault.RATE_LIMITED, times=1, retry_after=30.0)
     failed(health, offers[1], Fault.RATE_LIMITED, times=1, retry_after=12.0)
-    found = plan([make_model(*offers)], wanting(clock=0.0), DEFAULT, health, 0)
+    found = planned([make_model(*offers)], wanting(clock=0.0), DEFAULT, health, 0)
     assert found.taken == []
     assert found.retry_after(0.0) == 11.0
-    assert plan([make_model(make_offer(3))], wanting(), DEFAULT, health, 0).retry_after(0.0) is None
+    assert planned([make_model(make_offer(3))], wanting(), DEFAULT, health, 0).retry_after(0.0) is None
 
 
 def test_when_all_rest_all_are_tried() -> None:
     health = Health()
     for offer in THREE:
         failed(health, offer, Fault.SERVER_ERROR)
-    found = plan([make_model(*THREE)], wanting(), DEFAULT, health, 0)
+    found = planned([make_model(*THREE)], wanting(), DEFAULT, health, 0)
     assert ids(found) == [1, 2, 3]
     assert set(reasons(found.taken).values()) == {"last"}
 
@@ -200,7 +200,7 @@ def test_a_half_open_offer_is_tried_where_it_stands() -> None:
     health = Health()
     failed(health, THREE[0], Fault.SERVER_ERROR)
     assert order(THREE, health=health, clock=5.0) == [2, 3]
-    found = plan([make_model(*THREE)], wanting(clock=20.0), DEFAULT, health, 0)
+    found = planned([make_model(*THREE)], wanting(clock=20.0), DEFAULT, health, 0)
     assert [(one.offer.id, one.probe) for one in found.taken] == [(1, True), (2, False), (3, False)]
 
 
@@ -359,7 +359,7 @@ CHEAPEST = policy(strategy="priority", factor="price")
 
 def test_a_conversation_stays_where_its_prompt_is_cached_while_that_costs_no_more() -> None:
     assert order(CACHING, CHEAPEST) == [1, 2]
-    found = plan([make_model(*CACHING)], wanting(seat=2), CHEAPEST, Health(), 0)
+    found = planned([make_model(*CACHING)], wanting(seat=2), CHEAPEST, Health(), 0)
     assert ids(found) == [2, 1]
     assert found.taken[0].reason is Reason.SEAT
     dear = (CACHING[0], replace(CACHING[1], versions=rates(input="5", output="20", cached_input="0.2")))
@@ -411,11 +411,11 @@ def test_signed_thoughts_go_to_the_kind_of_provider_that_made_them() -> None:
 def test_further_models_follow_and_one_attempt_is_kept_for_them() -> None:
     first = make_model(*THREE, id=1, slug="acme/one")
     second = make_model(make_offer(8), make_offer(9, priority=1), id=2, slug="acme/two")
-    found = plan([first, second], wanting(), DEFAULT, Health(), 0)
+    found = planned([first, second], wanting(), DEFAULT, Health(), 0)
     assert [one.offer.id for one in found.taken] == [1, 2, 8]
     assert ids(found) == [1, 2, 8, 3, 9]
     assert [one.model.slug for one in found.taken] == ["acme/one", "acme/one", "acme/two"]
-    alone = plan([first, second], wanting(), policy(fallback=False), Health(), 0)
+    alone = planned([first, second], wanting(), policy(fallback=False), Health(), 0)
     assert ids(alone) == [1]
 
 
@@ -423,7 +423,7 @@ def test_each_model_has_its_own_policy_and_bounds() -> None:
     first = make_model(make_offer(1), id=1, slug="acme/one")
     second = make_model(make_offer(8), make_offer(9), id=2, slug="acme/two", image_token_bound=5000)
     only = policy(only_providers=frozenset({"p9"}))
-    found = plan([first, second], wanting(images=1), DEFAULT, Health(), 0, [only])
+    found = planned([first, second], wanting(images=1), DEFAULT, Health(), 0, [only])
     assert ids(found) == [1, 9]
     assert found.input_tokens == 5400
     assert reasons(found.candidates())[8] == "not_allowed"
@@ -442,7 +442,7 @@ def test_its_record() -> None:
     offers = (*THREE[:2], make_offer(3, max_output=10), make_offer(4, versions=()))
     held = together([Policy(strategy="priority", factor="price", max_attempts=1, source="key")])
     model = make_model(*offers)
-    found = plan([model], wanting(max_price=Decimal("0.0024"), output_cap=50), held, Health(), 5)
+    found = planned([model], wanting(max_price=Decimal("0.0024"), output_cap=50), held, Health(), 5)
     assert found.record() == {
         "model": "acme/m",
         "seed": 5,
@@ -461,6 +461,6 @@ def test_four_processes_take_even_turns_each_from_where_it_began() -> None:
     for process in range(4):
         rotations = Rotations(random.Random(process))
         for _ in range(750):
-            found = plan([model], wanting(turn=rotations.turn("a")), held, Health(), 0)
+            found = planned([model], wanting(turn=rotations.turn("a")), held, Health(), 0)
             firsts[found.taken[0].offer.id] += 1
     assert firsts == {1: 1000, 2: 1000, 3: 1000}

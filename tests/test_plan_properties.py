@@ -5,15 +5,16 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.catalog import Offer
 from routing.faults import Fault
 from routing.health import Health
-from routing.plan import Plan, Wanted, plan
+from routing.plan import Plan, Wanted
 from routing.policy import Policies, Policy, over, together, wished
-from tests.plans import make_model, make_offer, make_provider, measured, rates, wanting
+from tests.plans import make_model, make_offer, make_provider, measured, planned, rates, wanting
 
 PROVIDERS = ("north", "south", "east", "west")
 SLUGS = (*PROVIDERS, "north/a", "south/b", "nowhere")
@@ -120,7 +121,7 @@ def made(
     found: Sequence[Offer], wanted: Wanted, policy: Policy, happened: Sequence[tuple[int, str]] = (), seed: int = 0
 ) -> Plan:
     """The plan of it all."""
-    return plan([make_model(*found)], wanted, policy, health(found, happened), seed)
+    return planned([make_model(*found)], wanted, policy, health(found, happened), seed)
 
 
 @given(offers(), requests(), policies, weathers(), st.integers(0, 2**32 - 1))
@@ -155,7 +156,7 @@ def test_of_equal_arguments_equal_plans_in_whatever_order_the_offers_come(
 ) -> None:
     held = together([policy])
     first = made(found, wanted, held, happened, seed)
-    assert made(found, replace(wanted), held, happened, seed).record() == first.record()
+    assert made(found, msgspec.structs.replace(wanted), held, happened, seed).record() == first.record()
     shuffled = list(found)
     rng.shuffle(shuffled)
     assert made(shuffled, wanted, held, happened, seed).record() == first.record()
@@ -186,7 +187,7 @@ def test_a_narrower_policy_never_adds_an_offer(
 def test_no_plan_is_dearer_than_the_highest_price(
     found: tuple[Offer, ...], wanted: Wanted, policy: Policy, happened: list[tuple[int, str]], most: Decimal
 ) -> None:
-    for one in made(found, replace(wanted, max_price=most), together([policy]), happened).ordered():
+    for one in made(found, msgspec.structs.replace(wanted, max_price=most), together([policy]), happened).ordered():
         worst = one.worst.at(one.output_cap)
         assert worst is not None
         assert worst <= most

@@ -92,6 +92,30 @@ def test_an_alias_may_be_pinned(gateway: Gateway, alice: Tenant, simulated: Simu
     assert (answer.json()["model"], three.tried(answer)) == (three.model.slug, [1])
 
 
+def test_what_changes_of_names_offers_and_rights_holds_for_the_next_request(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, three: Three
+) -> None:
+    other = make_model(make_provider(simulated.base_url), ANSWERS)
+    name = f"alias-{three.model.pk}"
+
+    def asked() -> httpx.Response:
+        synchronize(gateway)
+        return gateway.chat(alice.secret, name)
+
+    Model.objects.filter(pk=three.model.pk).update(aliases=[name])
+    assert asked().json()["model"] == three.model.slug
+    Model.objects.filter(pk=three.model.pk).update(aliases=[])
+    Model.objects.filter(pk=other.pk).update(aliases=[name])
+    assert asked().json()["model"] == other.slug
+    other.offers.update(priority=2)
+    add_offer(other, three.providers[1], ANSWERS, priority=1)
+    assert three.tried(asked()) == [1]
+    alice.key.allowed_models = [three.model.slug]
+    alice.key.save()
+    refusal = asked()
+    assert (refusal.status_code, error(refusal)["code"]) == (404, "model_not_found")
+
+
 @pytest.mark.row("B071", "B151")
 def test_a_provider_that_has_not_the_model_is_a_502(gateway: Gateway, alice: Tenant, three: Three) -> None:
     stranger = make_provider("http://127.0.0.1:9/v1")
@@ -400,6 +424,22 @@ def test_a_strict_caller_goes_where_all_is_taken(gateway: Gateway, alice: Tenant
     assert refused(refusal, 400, "unsupported_parameter", alice)
     assert error(refusal)["param"] == "top_p"
     assert three.tried(gateway.chat(alice.secret, three.model.slug, seed=7)) == [1]
+
+
+def test_the_model_that_follows_must_take_all_of_a_strict_callers_parameters_too(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    three = Three(simulated, FAILS)
+    other = make_model(make_provider(simulated.base_url), ANSWERS, supported_parameters=["temperature"])
+    said = {"seed": 7, "provider": {"fallback": other.slug}}
+    synchronize(gateway)
+    lenient = gateway.chat(alice.secret, three.model.slug, **said)
+    assert (lenient.json()["model"], lenient.headers["x-gateway-ignored-params"]) == (other.slug, "seed")
+    alice.project.strict_params = True
+    alice.project.save()
+    synchronize(gateway)
+    strict = gateway.chat(alice.secret, three.model.slug, **said)
+    assert (strict.status_code, three.tried(strict)) == (503, [0])
 
 
 @pytest.mark.row("B063")

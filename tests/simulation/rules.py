@@ -11,6 +11,7 @@ from routing.faults import Fault
 from routing.health import Health
 from routing.plan import Wanted, plan
 from routing.policy import Policy, together
+from routing.prospect import prospect
 from routing.rests import News
 from routing.retries import RetryBudget
 from routing.trials import Trial
@@ -58,7 +59,7 @@ class Ours:
         if model is None:
             model = self._models[there] = make_model(*(self.offers[index] for index in there))
         wanted = Wanted(text_bytes=1000, output_cap=None, copies=1, max_price=None, now=NOW, clock=now)
-        found = plan([model], wanted, LEAST_LATENCY, self.health, self._random.getrandbits(32)).taken
+        found = plan([prospect(model, LEAST_LATENCY)], wanted, self.health, self._random.getrandbits(32)).taken
         if not found:
             return None
         first = found[0]
