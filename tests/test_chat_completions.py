@@ -206,3 +206,21 @@ def test_a_price_changed_in_the_console_takes_effect_within_a_second(
         return Usage.objects.get(id=id).charge == Decimal("9.000004")
 
     until(charged_anew, 1)
+
+
+def test_a_secret_changed_in_the_console_takes_effect_within_a_second(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    provider = make_provider(simulated.base_url, secret="sk-of-yesterday-1111")
+    model = make_model(provider, "sim-small?tokens=1&prompt=79").slug
+    synchronize(gateway)
+
+    def sent() -> Any:
+        assert gateway.chat(alice.secret, model).status_code == 200
+        return [line for line in simulated.lines() if line["event"] == "start"][-1]["credential"]["last4"]
+
+    assert sent() == "1111"
+    credential = provider.credentials.get()
+    credential.put("sk-of-today-2222")
+    credential.save()
+    until(lambda: sent() == "2222", 1)
