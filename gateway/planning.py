@@ -124,7 +124,8 @@ def prepare(
         model = None if asked.model in dialect.auto_models else rules.model(asked.model)
         pool = rules.pool(asked, model)
         rules.check_providers()
-        routes, others = ([] if model is None else [rules.route(model)]), [rules.route(one) for one in pool]
+        routes = [] if model is None else [rules.route(model)]
+        others = [rules.route(one) for one in pool]
         if others:
             wanted.lacking = _lacking(asked, caller, [*routes, *others], refusals)
             chosen, choice = _chosen(process, rules, asked, wanted, seed, others)
