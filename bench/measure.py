@@ -12,7 +12,7 @@ import uvloop
 from bench.cores import busy_seconds
 from bench.footprint import Footprint, footprint
 from bench.load import Broken, Rush, closed_loop, open_loop, percentile
-from bench.scale import REFERENCE, Scale
+from bench.scale import HALF_LOAD, REFERENCE, Scale
 from bench.site import Running, Site, say
 from bench.streams import Crowd, crowd
 from bench.wire import Question
@@ -30,7 +30,7 @@ class Figures:
     """What was found about one contender; None: not measured, `skipped` or `problems` say why.
 
     CPU is the contender's own processes', user and system. Latency is added to that of the simulated provider asked
-    directly, at the same rate, which is half of `requests_per_s`.
+    directly, at the same rate: HALF_LOAD, or half of `requests_per_s` where that is less; `at_own_half`: at that half.
     """
 
     requests_per_s: float | None = None  # REFERENCE in flight
@@ -38,6 +38,8 @@ class Figures:
     cpu_us_per_event: float | None = None
     added_p50_ms: float | None = None
     added_p99_ms: float | None = None
+    added_p50_ms_at_own_half: float | None = None
+    added_p99_ms_at_own_half: float | None = None
     rss_kib_per_stream: float | None = None
     core_busy: float | None = None  # 0 to 1, REFERENCE in flight: below 0.9 something else was the limit
     database_cpu_us_per_request: float | None = None  # spent on the other cores
@@ -158,14 +160,20 @@ class Course:
                 figures.database_cpu_us_per_request = (taken[1] - taken[0]) / found.answers * 1e6
 
     def _half_load(self) -> None:
-        if self.figures.requests_per_s is None:
+        figures = self.figures
+        if figures.requests_per_s is None:
             raise Broken("its rate is not known")
-        rate, seconds = self.figures.requests_per_s / 2, self._scale.half_load_seconds
+        own = figures.requests_per_s / 2
+        figures.p50_ms, figures.p99_ms, figures.added_p50_ms, figures.added_p99_ms = self._latency(min(own, HALF_LOAD))
+        _, _, figures.added_p50_ms_at_own_half, figures.added_p99_ms_at_own_half = self._latency(own)
+
+    def _latency(self, rate: float) -> tuple[float, float, float, float]:
+        """At `rate` requests a second, in ms: the median, the 99th percentile, and what of each is added."""
+        seconds = self._scale.half_load_seconds
         here = _run(open_loop(self._question(INSTANT), rate, seconds))
         there = _run(open_loop(self._direct.question(INSTANT, streamed=False), rate, seconds))
-        self.figures.p50_ms, self.figures.p99_ms = median(here) * 1e3, percentile(here, 0.99) * 1e3
-        self.figures.added_p50_ms = self.figures.p50_ms - median(there) * 1e3
-        self.figures.added_p99_ms = self.figures.p99_ms - percentile(there, 0.99) * 1e3
+        p50, p99 = median(here) * 1e3, percentile(here, 0.99) * 1e3
+        return p50, p99, p50 - median(there) * 1e3, p99 - percentile(there, 0.99) * 1e3
 
 
 def _run(stage: Coroutine[Any, Any, Result]) -> Result:

@@ -18,10 +18,13 @@ class Scale:
     stream_tokens: int
     held: int
     held_tokens: int
-    half_load_seconds: float
+    half_load_seconds: float  # of each rate
     refusal_blocks: int
 
 
 REFERENCE = 32  # the load at which contenders are compared
+# Requests a second: half of what one process of ours should come to. Latency is compared at this one rate, or at half
+# of a contender's own where that is less. At half of its own alone, whoever got faster would be asked under more load.
+HALF_LOAD = 1000.0
 FULL = Scale((1, 8, 32, 200), 0.7, 5.0, 100, 250, 200, 20, 8.0, 60)
 QUICK = Scale((1, 8, 32, 200), 0.3, 1.5, 60, 120, 120, 8, 2.0, 20)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.measure import Figures
 from bench.refusals import Refusals
-from bench.scale import REFERENCE
+from bench.scale import HALF_LOAD, REFERENCE
 from bench.targets import Target
 
 NAME, COLUMN = 34, 19
@@ -21,8 +21,10 @@ ROWS: list[tuple[str, Callable[[Figures], float | None], bool]] = [
     (f"requests/s, {REFERENCE} in flight", _rate, True),
     ("CPU us a request", lambda figures: figures.cpu_us_per_request, True),
     ("CPU us a streamed event", lambda figures: figures.cpu_us_per_event, True),
-    ("added p50 ms, half load", lambda figures: figures.added_p50_ms, False),
-    ("added p99 ms, half load", lambda figures: figures.added_p99_ms, False),
+    (f"added p50 ms at {HALF_LOAD:,.0f}/s *", lambda figures: figures.added_p50_ms, False),
+    (f"added p99 ms at {HALF_LOAD:,.0f}/s *", lambda figures: figures.added_p99_ms, False),
+    ("added p50 ms at half its own rate", lambda figures: figures.added_p50_ms_at_own_half, False),
+    ("added p99 ms at half its own rate", lambda figures: figures.added_p99_ms_at_own_half, False),
     ("resident KiB an open stream", lambda figures: figures.rss_kib_per_stream, True),
     ("database CPU us a request", lambda figures: figures.database_cpu_us_per_request, False),
 ]
@@ -64,6 +66,8 @@ def notes(found: Mapping[str, Figures]) -> Iterator[str]:
             "This machine was not quiet: requests/s and latencies are worse than they would be. CPU time suffers less, "
             "by the caches that others emptied, and remains the figure to compare."
         )
+    if any(figures.added_p50_ms is not None for figures in found.values()):
+        yield f"* {HALF_LOAD:,.0f}/s, or half of a contender's own rate where that is less."
     if any(_is_limited(figures) for figures in found.values()):
         yield (
             f"> before requests/s: the contender could use less than {SATURATED:.0%} of its core; the load on the "

@@ -32,6 +32,8 @@ def judge(found: Mapping[str, Figures], refusals: Refusals | None) -> list[Targe
         _at_least("the same, Portkey on a newer Node", 2.5, _times(found, "portkey_newer_node")),
         _at_most("latency added at half load, p50", 5, ours.added_p50_ms, "ms"),
         _at_most("latency added at half load, p99", 15, ours.added_p99_ms, "ms"),
+        _at_most("the same at half of its own rate, p50", 5, ours.added_p50_ms_at_own_half, "ms"),
+        _at_most("the same at half of its own rate, p99", 15, ours.added_p99_ms_at_own_half, "ms"),
         _at_most("resident memory an open stream", 200, ours.rss_kib_per_stream, "KiB"),
         _falling("CPU a request falls as load grows", ours.cpu_us_by_connections),
         _at_most("refusals told apart by their time, |t|", SEPARABLE, refusals.worst if refusals else None),

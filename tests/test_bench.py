@@ -295,6 +295,8 @@ def test_targets_are_met_at_their_bounds_and_not_beyond() -> None:
             cpu_us_per_event=75.0,
             added_p50_ms=5.0,
             added_p99_ms=15.0,
+            added_p50_ms_at_own_half=5.0,
+            added_p99_ms_at_own_half=15.0,
             rss_kib_per_stream=200.0,
             cpu_us_by_connections={200: 400.0, 32: 500.0, 8: 700.0, 1: 1500.0},
         )
@@ -306,7 +308,7 @@ def test_targets_are_met_at_their_bounds_and_not_beyond() -> None:
         }
         return [target.met for target in judge(found, refusals or Refusals({}, {"a and b": 4.5}, 10))]
 
-    assert verdicts() == [True, True, True, True, None, True, True, True, True, True]
+    assert verdicts() == [True, True, True, True, None, True, True, True, True, True, True, True]
     assert verdicts(
         Refusals({}, {"a and b": 0.1, "a and c": 4.6}, 10),
         requests_per_s=1599.0,
@@ -314,9 +316,11 @@ def test_targets_are_met_at_their_bounds_and_not_beyond() -> None:
         cpu_us_per_event=75.1,
         added_p50_ms=5.1,
         added_p99_ms=15.1,
+        added_p50_ms_at_own_half=5.1,
+        added_p99_ms_at_own_half=15.1,
         rss_kib_per_stream=200.1,
         cpu_us_by_connections={1: 1500.0, 8: 700.0, 32: 500.0, 200: 530.0},
-    ) == [False, False, False, False, None, False, False, False, False, False]
+    ) == [False, False, False, False, None, False, False, False, False, False, False, False]
     assert judge({}, None)[0].met is None
 
 
