@@ -43,7 +43,7 @@ class Connections:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._idle: list[tuple[str, psycopg.AsyncConnection[Any]]] = []  # each with the query it ran last
 
     async def call(self, query: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
         """Runs one statement as a transaction of its own and returns its rows.
@@ -65,7 +65,7 @@ class Connections:
         try:
             # The server gives up after its statement timeout; ours is for a network that swallows everything.
             async with asyncio.timeout(STATEMENT_SECONDS + 1):
-                connection = self._idle.pop() if self._idle else await self._open()
+                connection = self._take(query) if self._idle else await self._open()
                 cursor = await connection.execute(query, params, prepare=True)
                 rows = await cursor.fetchall()
         except BaseException as error:
@@ -74,8 +74,13 @@ class Connections:
             if isinstance(error, (psycopg.Error, TimeoutError, OSError)) and not _own_fault(error):
                 raise (ConnectionLost if _hung_up(error) else DatabaseAway)(str(error)) from error
             raise
-        self._idle.append(connection)
+        self._idle.append((query, connection))
         return rows
+
+    def _take(self, query: str) -> psycopg.AsyncConnection[Any]:
+        """An idle connection: the one that ran `query` last, whose server has its plans at hand, else any."""
+        own = (number for number, (last, _) in enumerate(self._idle) if last == query)
+        return self._idle.pop(next(own, -1))[1]
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=2)
@@ -89,7 +94,7 @@ class Connections:
     async def close(self) -> None:
         """Closes the idle connections."""
         idle, self._idle = self._idle, []
-        for connection in idle:
+        for _, connection in idle:
             await connection.close()
 
 

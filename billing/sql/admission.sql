@@ -1,7 +1,7 @@
 -- The only writers of counters, holds, attempts, usage and the ledger.
 --
--- Lock order, everywhere: holds by id, then counters by id. Counters are read only after they are locked, in a statement
--- of its own, so that it sees what the last holder of the lock committed. Nothing here counts or sums other rows.
+-- Lock order, everywhere: holds by id, then counters by id. What a counter says is taken from its locked row, which comes
+-- as the last holder of the lock has left it. Nothing here counts or sums other rows.
 
 -- Takes room for every request of a batch, in arrival order, all or nothing over a request's counters.
 -- p_items: [{id, attempt, key, model, fixed, rate, cap, min_cap, tokens, copies, facts, patience}]
@@ -9,7 +9,7 @@
 --   rate      dollars an output token, all copies together
 --   cap       output tokens wanted; lowered to what a hard budget covers, never below min_cap
 --   tokens    input tokens at most; copies: how many answers (n)
---   facts     what a usage row needs if only the hold is left
+--   facts     what a usage row needs if only the hold is left, and whose rules bind: project, organization
 --   patience  milliseconds its request will wait for an answer
 -- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | open | late.
 -- Sent again after a lost connection, the same batch returns what was recorded.
@@ -25,18 +25,17 @@ declare
     v_now timestamptz;
     v_waited numeric;
     -- one entry a request, in arrival order
-    r_id uuid[]; r_attempt uuid[]; r_key uuid[]; r_model text[]; r_fixed numeric[]; r_rate numeric[]; r_cap bigint[];
-    r_min bigint[]; r_tokens bigint[]; r_copies integer[]; r_patience integer[]; r_facts jsonb[]; r_alive boolean[];
-    r_done boolean[];
-    -- one entry a (key, budget or limit), a key's together; `f_` to `t_` are the running key's
-    c_key uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_subject uuid[]; c_counter bigint[];
-    c_place integer[];
-    f_ integer; t_ integer;
-    -- one entry a counter
-    n_id bigint[]; n_used numeric[]; n_held numeric[];
+    r_id uuid[]; r_attempt uuid[]; r_key uuid[]; r_project uuid[]; r_organization uuid[]; r_model text[];
+    r_fixed numeric[]; r_rate numeric[]; r_cap bigint[]; r_min bigint[]; r_tokens bigint[]; r_copies integer[];
+    r_patience integer[]; r_facts jsonb[];
+    v_done uuid[]; v_alive uuid[];
+    -- one entry a budget or limit of anybody here, and its counter: money first, then in the order of counters
+    c_subject uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_counter bigint[]; c_used numeric[];
+    c_held numeric[];
+    v_mine integer[];  -- places, among those, of what binds the running key
     -- what is admitted: one entry a request again, a cap of null for those that are not
     a_cap bigint[]; a_money numeric[]; a_tokens bigint[]; a_counters jsonb[]; a_hard boolean[];
-    i integer; j integer; p integer;
+    i integer; p integer;
     v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric;
     v_tokens bigint; v_hard boolean; v_counters jsonb; v_last uuid; v_priced boolean;
     v_missing boolean; v_some boolean := false;
@@ -53,34 +52,35 @@ begin
         raise exception 'stale lease' using errcode = 'ML001';
     end if;
 
-    select array_agg(q.id), array_agg(q.attempt), array_agg(q.key), array_agg(q.model), array_agg(q.fixed),
-           array_agg(q.rate), array_agg(q.cap), array_agg(greatest(q.min_cap, 1)), array_agg(q.tokens),
-           array_agg(q.copies), array_agg(q.patience), array_agg(q.facts)
-      into r_id, r_attempt, r_key, r_model, r_fixed, r_rate, r_cap, r_min, r_tokens, r_copies, r_patience, r_facts
-      from (select r.*
-              from rows from (jsonb_to_recordset(p_items) as (
-                       id uuid, attempt uuid, key uuid, model text, fixed numeric, rate numeric, cap bigint,
-                       min_cap bigint, tokens bigint, copies integer, patience integer, facts jsonb))
-                   with ordinality as r(id, attempt, key, model, fixed, rate, cap, min_cap, tokens, copies, patience,
-                                        facts, o)
-             order by r.o) q;
+    select array_agg(r.id), array_agg(r.attempt), array_agg(r.key), array_agg((r.facts->>'project')::uuid),
+           array_agg((r.facts->>'organization')::uuid), array_agg(r.model), array_agg(r.fixed), array_agg(r.rate),
+           array_agg(r.cap), array_agg(greatest(r.min_cap, 1)), array_agg(r.tokens), array_agg(r.copies),
+           array_agg(r.patience), array_agg(r.facts)
+      into r_id, r_attempt, r_key, r_project, r_organization, r_model, r_fixed, r_rate, r_cap, r_min, r_tokens,
+           r_copies, r_patience, r_facts
+      from jsonb_to_recordset(p_items) as r(
+               id uuid, attempt uuid, key uuid, model text, fixed numeric, rate numeric, cap bigint, min_cap bigint,
+               tokens bigint, copies integer, patience integer, facts jsonb);
 
     loop
-        select array_agg(distinct n.id), bool_or(n.id is null)
-          into n_id, v_missing
-          from billing_key_subject s
-          join billing_rule u on u.subject = s.subject
-          left join billing_counter n on n.subject = u.subject and n.measure = u.measure and n.period = u.period
-                                     and n.period_start = billing_window(u.period, v_now)
-         where s.key = any(r_key);
+        select array_agg(q.subject), array_agg(q.measure), array_agg(q.room), array_agg(q.hard), array_agg(q.counter),
+               bool_or(q.counter is null)
+          into c_subject, c_measure, c_room, c_hard, c_counter, v_missing
+          from (select u.subject, u.measure, u.room, u.hard, (
+                       select n.id from billing_counter n
+                        where n.subject = u.subject and n.measure = u.measure and n.period = u.period
+                          and n.period_start = billing_window(u.period, v_now)) as counter
+                  from billing_rule u where u.subject = any(r_key || r_project || r_organization)
+                 order by u.measure, counter) q;
         exit when v_missing is not true;
         -- Windows that begin with this batch. Two batches that make the same one insert in the same order, so neither
         -- waits for the other in a circle.
         insert into billing_counter (organization, subject, measure, period, period_start, used, held)
         select w.organization, w.subject, w.measure, w.period, w.start, 0::numeric, 0::numeric
           from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now) as start
-                  from billing_key_subject s join billing_rule u on u.subject = s.subject
-                 where s.key = any(r_key)) w
+                  from unnest(r_key || r_project || r_organization, r_organization || r_organization || r_organization)
+                       as s(subject, organization)
+                  join billing_rule u on u.subject = s.subject) w
          where not exists (
                select 1 from billing_counter n where n.subject = w.subject and n.measure = w.measure
                   and n.period = w.period and n.period_start = w.start)
@@ -88,36 +88,21 @@ begin
             on conflict do nothing;
     end loop;
 
+    -- A row that another transaction had locked comes as that has left it.
     with locked as materialized (
-        select n.id from billing_counter n where n.id = any(n_id) order by n.id for no key update
+        select n.id, n.measure, n.used, n.held
+          from billing_counter n where n.id = any(c_counter) order by n.id for no key update
     )
-    select array_agg(l.id order by l.id) into n_id from locked l;
+    select array_agg(q.used), array_agg(q.held) into c_used, c_held
+      from (select l.used, l.held from locked l order by l.measure, l.id) q;
 
-    -- From here on everything is read behind the locks: what is spent, what the rules say, which keys live, and whether
-    -- the first sending of this very batch has committed meanwhile.
-    if n_id is not null then
-        select array_agg(q.used order by q.place), array_agg(q.held order by q.place)
-          into n_used, n_held
-          from (select l.place, n.used, n.held
-                  from unnest(n_id) with ordinality as l(id, place) join billing_counter n on n.id = l.id) q;
-
-        select array_agg(q.key), array_agg(q.subject), array_agg(q.measure), array_agg(q.room), array_agg(q.hard),
-               array_agg(q.counter), array_agg(q.place)
-          into c_key, c_subject, c_measure, c_room, c_hard, c_counter, c_place
-          from (select s.key, u.subject, u.measure, u.room, u.hard, n.id as counter, l.place::integer as place
-                  from unnest(n_id) with ordinality as l(id, place)
-                  join billing_counter n on n.id = l.id
-                  join billing_rule u on u.subject = n.subject and u.measure = n.measure and u.period = n.period
-                  join billing_key_subject s on s.subject = u.subject
-                 where s.key = any(r_key)
-                 order by s.key, u.measure, l.place) q;
-    end if;
-
-    select array_agg(h.id is not null order by q.o), array_agg(k.id is not null order by q.o)
-      into r_done, r_alive
-      from unnest(r_id, r_key) with ordinality as q(id, key, o)
-      left join billing_hold h on h.id = q.id
-      left join (select a.id from accounts_alive_key a where a.id = any(r_key)) k on k.id = q.key;
+    -- Read behind the locks: which keys live, and whether the first sending of this very batch has committed meanwhile.
+    select array(select h.id from billing_hold h where h.id = any(r_id)),
+           array(select (select a.id from accounts_alive_key a
+                          where a.id = q.key and a.project = q.project and a.organization = q.organization)
+                   from (select distinct r_key[o], r_project[o], r_organization[o]
+                           from generate_series(1, cardinality(r_id)) o) as q(key, project, organization))
+      into v_done, v_alive;
 
     a_cap := array_fill(null::bigint, array[cardinality(r_id)]);
     a_tokens := a_cap;
@@ -126,8 +111,8 @@ begin
     a_hard := array_fill(null::boolean, array[cardinality(r_id)]);
     v_waited := extract(epoch from clock_timestamp() - v_start) * 1000;
     for i in 1 .. cardinality(r_id) loop
-        continue when r_done[i];
-        if not r_alive[i] then
+        continue when r_id[i] = any(v_done);
+        if (r_key[i] = any(v_alive)) is not true then
             id := r_id[i]; verdict := 'key'; output_cap := null; money := null; counters := null; hard := null;
             retry_after := null; subject := r_key[i]; limit_value := null; admitted_at := v_now;
             return next;
@@ -135,12 +120,9 @@ begin
         end if;
         if v_last is distinct from r_key[i] then
             v_last := r_key[i];
-            f_ := coalesce(array_position(c_key, v_last), 0);
-            t_ := f_ - 1;
-            while f_ > 0 and t_ < cardinality(c_key) and c_key[t_ + 1] = v_last loop
-                t_ := t_ + 1;
-            end loop;
-            v_counters := case when f_ > 0 then to_jsonb(c_counter[f_:t_]) else '[]' end;
+            select coalesce(array_agg(o), '{}'), coalesce(jsonb_agg(c_counter[o]), '[]') into v_mine, v_counters
+              from generate_series(1, cardinality(c_subject)) o
+             where c_subject[o] in (r_key[i], r_project[i], r_organization[i]);
         end if;
 
         -- What nobody waits for must not bind money that another is refused.
@@ -148,42 +130,38 @@ begin
         v_subject := null; v_limit := null; v_room := null; v_hard := false;
         v_priced := r_fixed[i] is not null and r_rate[i] is not null;
         v_cap := r_cap[i];
-        if f_ > 0 then
-            -- Money first, as the rules are sorted: it may lower the cap, and the token limits count what is left of it.
-            for j in f_ .. t_ loop
-                exit when c_measure[j] <> 'money';
-                if c_hard[j] then
-                    v_hard := true;
-                    p := c_place[j];
-                    v_left := c_room[j] - n_used[p] - n_held[p];
-                    if v_room is null or v_left < v_room then
-                        v_room := v_left; v_subject := c_subject[j]; v_limit := c_room[j];
-                    end if;
+        -- Money first, as the rules are sorted: it may lower the cap, and the token limits count what is left of it.
+        foreach p in array v_mine loop
+            exit when c_measure[p] <> 'money';
+            if c_hard[p] then
+                v_hard := true;
+                v_left := c_room[p] - c_used[p] - c_held[p];
+                if v_room is null or v_left < v_room then
+                    v_room := v_left; v_subject := c_subject[p]; v_limit := c_room[p];
+                end if;
+            end if;
+        end loop;
+        if v_hard and not v_priced then
+            v_verdict := 'unpriced';
+        elsif v_hard and r_fixed[i] + r_rate[i] * v_cap > v_room then
+            -- `div` is exact, where the quotient of `/` may be rounded up by a hair that nobody has.
+            v_cap := case when r_rate[i] > 0 and r_fixed[i] <= v_room
+                          then div(v_room - r_fixed[i], r_rate[i]) else 0 end;
+            if v_cap < r_min[i] then
+                v_verdict := 'credit';
+            end if;
+        end if;
+        v_tokens := r_tokens[i] + v_cap * r_copies[i];
+        if v_verdict = 'admitted' then
+            v_subject := null; v_limit := null;
+            foreach p in array v_mine loop
+                if c_measure[p] = 'requests' and c_used[p] + 1 > c_room[p]
+                   or c_measure[p] = 'open' and c_held[p] + 1 > c_room[p]
+                   or c_measure[p] = 'tokens' and c_used[p] + c_held[p] + v_tokens > c_room[p] then
+                    v_verdict := c_measure[p]; v_subject := c_subject[p]; v_limit := c_room[p];
+                    exit;
                 end if;
             end loop;
-            if v_hard and not v_priced then
-                v_verdict := 'unpriced';
-            elsif v_hard and r_fixed[i] + r_rate[i] * v_cap > v_room then
-                -- `div` is exact, where the quotient of `/` may be rounded up by a hair that nobody has.
-                v_cap := case when r_rate[i] > 0 and r_fixed[i] <= v_room
-                              then div(v_room - r_fixed[i], r_rate[i]) else 0 end;
-                if v_cap < r_min[i] then
-                    v_verdict := 'credit';
-                end if;
-            end if;
-            if v_verdict = 'admitted' then
-                v_subject := null; v_limit := null;
-                for j in f_ .. t_ loop
-                    p := c_place[j];
-                    if c_measure[j] = 'requests' and n_used[p] + 1 > c_room[j]
-                       or c_measure[j] = 'open' and n_held[p] + 1 > c_room[j]
-                       or c_measure[j] = 'tokens'
-                          and n_used[p] + n_held[p] + r_tokens[i] + v_cap * r_copies[i] > c_room[j] then
-                        v_verdict := c_measure[j]; v_subject := c_subject[j]; v_limit := c_room[j];
-                        exit;
-                    end if;
-                end loop;
-            end if;
         end if;
 
         id := r_id[i]; verdict := v_verdict; subject := v_subject; limit_value := v_limit;
@@ -200,21 +178,14 @@ begin
         end if;
 
         v_money := case when v_priced then r_fixed[i] + r_rate[i] * v_cap end;
-        v_tokens := r_tokens[i] + v_cap * r_copies[i];
-        if f_ > 0 then
-            for j in f_ .. t_ loop
-                p := c_place[j];
-                if c_measure[j] = 'money' then
-                    n_held[p] := n_held[p] + coalesce(v_money, 0);
-                elsif c_measure[j] = 'requests' then
-                    n_used[p] := n_used[p] + 1;
-                elsif c_measure[j] = 'open' then
-                    n_held[p] := n_held[p] + 1;
-                else
-                    n_held[p] := n_held[p] + v_tokens;
-                end if;
-            end loop;
-        end if;
+        foreach p in array v_mine loop
+            case c_measure[p]
+                when 'money' then c_held[p] := c_held[p] + coalesce(v_money, 0);
+                when 'requests' then c_used[p] := c_used[p] + 1;
+                when 'open' then c_held[p] := c_held[p] + 1;
+                else c_held[p] := c_held[p] + v_tokens;
+            end case;
+        end loop;
         a_cap[i] := v_cap; a_money[i] := v_money; a_tokens[i] := v_tokens; a_counters[i] := v_counters;
         a_hard[i] := v_hard;
         v_some := true;
@@ -223,34 +194,33 @@ begin
     end loop;
 
     if v_some then
-        update billing_counter n set used = d.used, held = d.held
-          from unnest(n_id, n_used, n_held) as d(id, used, held)
-         where n.id = d.id and (n.used <> d.used or n.held <> d.held);
+        update billing_counter n set used = c_used[o], held = c_held[o]
+          from generate_series(1, cardinality(c_counter)) o
+         where n.id = c_counter[o] and (n.used <> c_used[o] or n.held <> c_held[o]);
 
         insert into billing_hold (id, lease, organization, project, key, model, money, tokens, output_cap, hard,
                                   counters, facts, created_at)
-        select a.id, p_lease, (a.facts->>'organization')::uuid, (a.facts->>'project')::uuid, a.key, a.model, a.money,
-               a.tokens, a.cap, a.hard, a.counters, a.facts, v_now
-          from unnest(r_id, r_key, r_model, r_facts, a_cap, a_money, a_tokens, a_counters, a_hard)
-               as a(id, key, model, facts, cap, money, tokens, counters, hard)
-         where a.cap is not null
+        select r_id[o], p_lease, r_organization[o], r_project[o], r_key[o], r_model[o], a_money[o], a_tokens[o],
+               a_cap[o], a_hard[o], a_counters[o], r_facts[o], v_now
+          from generate_series(1, cardinality(r_id)) o
+         where a_cap[o] is not null
             on conflict do nothing;
 
         insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault,
                                      model)
-        select a.attempt, a.id, 1, a.facts->>'provider', a.facts->>'upstream_model', v_now, 'dialling', '', a.model
-          from unnest(r_attempt, r_id, r_model, r_facts, a_cap) as a(attempt, id, model, facts, cap)
-         where a.cap is not null
+        select r_attempt[o], r_id[o], 1, r_facts[o]->>'provider', r_facts[o]->>'upstream_model', v_now, 'dialling', '',
+               r_model[o]
+          from generate_series(1, cardinality(r_id)) o
+         where a_cap[o] is not null
             on conflict do nothing;
     end if;
 
-    if true = any(r_done) then
+    if v_done <> '{}' then
         return query
         select h.id, 'admitted', h.output_cap, h.money, h.counters, h.hard, null::integer, null::uuid,
                null::numeric, h.created_at
-          from unnest(r_id, r_done) with ordinality as d(id, done, o)
-          join billing_hold h on h.id = d.id
-         where d.done
+          from unnest(r_id) with ordinality as d(id, o) join billing_hold h on h.id = d.id
+         where d.id = any(v_done)
          order by d.o;
     end if;
 end

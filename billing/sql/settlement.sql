@@ -63,7 +63,7 @@ language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_ids uuid[];
-    v_distinct integer;
+    v_count integer;
     v_fresh uuid[];
     v_late uuid[] := '{}';
     -- one entry a hold
@@ -72,9 +72,9 @@ declare
     d_id bigint[]; d_charge numeric[]; d_tokens numeric[]; d_held_money numeric[]; d_held_tokens numeric[];
     d_open numeric[];
 begin
-    select array_agg((e->>'id')::uuid), count(distinct e->>'id') into v_ids, v_distinct
+    select array_agg(distinct (e->>'id')::uuid), count(*) into v_ids, v_count
       from jsonb_array_elements(p_items) e;
-    if cardinality(v_ids) > v_distinct then
+    if cardinality(v_ids) < v_count then
         -- A settlement that still waited for its commit came from the spool as well. The first one counts.
         select jsonb_agg(q.e), array_agg(q.id) into p_items, v_ids
           from (select distinct on (e->>'id') (e->>'id')::uuid as id, e
@@ -153,13 +153,19 @@ begin
           select n.counter, sum(q.charge) as charge, sum(q.tokens) as tokens, sum(q.held_money) as held_money,
                  sum(q.held_tokens) as held_tokens, sum(q.open) as open
             from (
-                select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
-                       (e->>'prompt_tokens')::numeric + (e->>'completion_tokens')::numeric as tokens,
-                       0 as held_money, 0 as held_tokens, 0 as open
-                  from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
-                union all
-                select h.counters, 0, 0, h.money, h.tokens, 1
-                  from unnest(h_counters, h_money, h_tokens) as h(counters, money, tokens)
+                -- Most of a batch have the same counters, whose list is then taken apart once.
+                select m.counters, sum(m.charge) as charge, sum(m.tokens) as tokens, sum(m.held_money) as held_money,
+                       sum(m.held_tokens) as held_tokens, sum(m.open) as open
+                  from (
+                      select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
+                             (e->>'prompt_tokens')::bigint + (e->>'completion_tokens')::bigint as tokens,
+                             0 as held_money, 0 as held_tokens, 0 as open
+                        from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
+                      union all
+                      select h_counters[h], 0, 0, h_money[h], h_tokens[h], 1
+                        from generate_series(1, cardinality(h_counters)) h
+                  ) m
+                 group by m.counters
             ) q
            cross join lateral (select jsonb_array_elements_text(q.counters)::bigint as counter) n
            group by n.counter
@@ -169,12 +175,11 @@ begin
     -- them first and writes these usage rows then (billing_end_holds) has had to wait for the holds, so there is no circle.
     perform 1 from billing_counter c where c.id = any(d_id) order by c.id for no key update;
     update billing_counter c
-       set used = c.used + case c.measure when 'money' then d.charge when 'tokens' then d.tokens else 0 end,
-           held = c.held - case c.measure when 'money' then d.held_money when 'tokens' then d.held_tokens
-                                          when 'open' then d.open else 0 end
-      from unnest(d_id, d_charge, d_tokens, d_held_money, d_held_tokens, d_open)
-           as d(id, charge, tokens, held_money, held_tokens, open)
-     where c.id = d.id;
+       set used = c.used + case c.measure when 'money' then d_charge[d] when 'tokens' then d_tokens[d] else 0 end,
+           held = c.held - case c.measure when 'money' then d_held_money[d] when 'tokens' then d_held_tokens[d]
+                                          when 'open' then d_open[d] else 0 end
+      from generate_series(1, cardinality(d_id)) d
+     where c.id = d_id[d];
 
     return query
     select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end
