@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import psycopg
+from psycopg.types.json import set_json_loads
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class Connections:
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=2)
         try:
+            set_json_loads(msgspec.json.decode, connection)
             await connection.execute(SESSION)
         except BaseException:
             await connection.close()

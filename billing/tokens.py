@@ -5,14 +5,14 @@ The counts are inclusive buckets, as OpenAI reports them. Inside `prompt`: `cach
 normalise into this shape (one vendor's input count excludes its cache counts, another's candidates exclude thoughts).
 """
 
-from dataclasses import dataclass, fields
 from operator import attrgetter
+
+from msgspec import Struct
 
 LARGEST = 10**9  # A count above this is a lie or an overflow, never a bill.
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     """Counts of one generation, each >= 0 and <= `LARGEST`; `web_searches` counts calls, not tokens."""
 
     prompt: int = 0
@@ -36,7 +36,7 @@ class Tokens:
         return Tokens(*map(int.__add__, _counts(self), _counts(other)))  # `astuple` copies deeply: 100 us
 
 
-_counts = attrgetter(*(field.name for field in fields(Tokens)))
+_counts = attrgetter(*Tokens.__struct_fields__)
 
 
 def estimate(text_bytes: int) -> int:

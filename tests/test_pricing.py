@@ -1,12 +1,12 @@
 """Prices: tokens times rates, exactly, each token once, never negative, unknown when a needed rate is."""
 
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from billing.pricing import (
     PARTS_OF_INPUT,
@@ -158,7 +158,7 @@ def test_the_worst_case_covers_whatever_is_used_within_it(
 
 def fields(counted: Tokens) -> dict[str, int]:
     """The counts by name."""
-    return {name: getattr(counted, name) for name in Tokens.__slots__}
+    return {name: getattr(counted, name) for name in Tokens.__struct_fields__}
 
 
 THRESHOLD = by_size(
@@ -205,7 +205,7 @@ def test_the_worst_case_covers_every_size_of_prompt_within_it(
 ) -> None:
     prices = by_size(rows)
     if just_past and prices.steps:
-        counted = replace(counted, prompt=prices.steps[-1].above + 1)
+        counted = structs.replace(counted, prompt=prices.steps[-1].above + 1)
     cap = -(-counted.completion // copies)
     worst = prices.worst_case(counted.prompt + spare, copies).at(cap)
     used = Tokens(**{**fields(counted), "web_searches": 0})
