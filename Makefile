@@ -22,10 +22,10 @@ test: environment ## Run all tests, against a real PostgreSQL and Valkey
 	$(BIN)/python -m pytest $(ARGS)
 
 cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
-	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/test_client_faults.py $(ARGS)
+	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/generation/test_client_faults.py $(ARGS)
 
 fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000)
-	FUZZED_BODIES=100000 $(BIN)/python -m pytest tests/test_request_bodies.py $(ARGS)
+	FUZZED_BODIES=100000 $(BIN)/python -m pytest tests/door/test_request_bodies.py $(ARGS)
 
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
 	$(BIN)/python -m tests.contract $(ARGS)

@@ -16,11 +16,11 @@ CALLS = 2000
 
 def measure() -> Iterator[tuple[str, int, float, float]]:
     """What was planned, over how many offers, what the plan took and what its record takes, in microseconds."""
-    from routing.health import Health
-    from routing.plan import plan
-    from routing.policy import Policy, together
-    from routing.prospect import prospect
-    from tests.plans import make_model, make_offer, measured, rates, wanting
+    from routing.health.health import Health
+    from routing.planning.plan import plan
+    from routing.planning.policy import Policy, together
+    from routing.planning.prospect import prospect
+    from tests.routing.plans import make_model, make_offer, measured, rates, wanting
 
     priced = rates(input="1", output="2", cached_input="0.1")
     cases: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [

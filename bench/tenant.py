@@ -21,8 +21,8 @@ def make(provider_url: str, models: Sequence[str]) -> dict[str, object]:
     from django.core.management import call_command
 
     from billing.models import Budget, Limit
-    from tests.cast import make_key, make_tenant
-    from tests.shelf import make_model, make_provider
+    from tests.stage.cast import make_key, make_tenant
+    from tests.stage.shelf import make_model, make_provider
 
     call_command("migrate", interactive=False, verbosity=0)
     tenant = make_tenant("bench")

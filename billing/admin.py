@@ -20,7 +20,7 @@ from unfold.decorators import action, display
 
 from accounts.console import Page, ReadOnly, Record, Rows, dollars, link, plain
 from accounts.models import Organization
-from billing.generations import GenerationPage
+from billing.console.generations import GenerationPage
 from billing.models import (
     Budget,
     Counter,

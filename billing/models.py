@@ -311,7 +311,7 @@ class Usage(models.Model):
     arithmetic = models.JSONField(default=list)  # [{item, quantity, cost, charge}], rates in dollars
     created_at = models.DateTimeField()
     settled_at = models.DateTimeField()
-    plan = models.JSONField(null=True)  # where it could go and why; see `routing.plan`
+    plan = models.JSONField(null=True)  # where it could go and why; see `routing.planning.plan`
 
     class Meta:
         verbose_name = "generation"

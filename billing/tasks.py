@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.db import connection
 
-from billing.leases import RESOLVED_AT_ONCE
+from billing.backbone.leases import RESOLVED_AT_ONCE
 from billing.rollups import prune_usage, roll_up_usage
 
 MONTHS_AHEAD = 3

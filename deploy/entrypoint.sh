@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 serve() {
-    exec python -m gateway.serve --host "${BIND:-0.0.0.0}" --port "${PORT:-8000}" --workers "${WEB_PROCESSES:-1}" --drain 30
+    exec python -m gateway.door.server --host "${BIND:-0.0.0.0}" --port "${PORT:-8000}" --workers "${WEB_PROCESSES:-1}" --drain 30
 }
 
 case "${1:-}" in

@@ -181,7 +181,7 @@ def serve(supervisor: Supervisor, environment: dict[str, str], port: int, simula
     say("Starting a simulated provider and the web server.")
     simulated = ("tests.simulated", "--port", str(simulated_port))
     supervisor.start("simulated", *simulated, stop=LEFTOVER_STOP, environment=environment)
-    server = ("gateway.serve", "--host", "127.0.0.1", "--port", str(port), "--drain", "30")
+    server = ("gateway.door.server", "--host", "127.0.0.1", "--port", str(port), "--drain", "30")
     web = {**environment, "DATABASE_ROLE": "console"}
     supervisor.start("web", *server, stop=WEB_STOP, environment=web)
     supervisor.until_answers("simulated provider", lambda: accepts(simulated_port))

@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
 from accounts.console import Page, ReadOnly, is_operator
-from gateway.files import file_id, parse_id
+from gateway.files.store import file_id, parse_id
 from gateway.models import StoredFile
 
 

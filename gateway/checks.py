@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 
-from gateway.egress import parse_allow
+from gateway.upstream.egress import parse_allow
 from routing.base_url import BadUrl
 
 

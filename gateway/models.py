@@ -8,7 +8,7 @@ from accounts.models import Project
 class StoredFile(models.Model):
     """An uploaded file. Times are UTC; past `expires_at` (exclusive) it is gone, whether or not its row is yet.
 
-    The API reads and writes these rows in SQL (`gateway/files.py`), never through here. The console may not read
+    The API reads and writes these rows in SQL (`gateway/files/store.py`), never through here. The console may not read
     `content`: every query of its pages defers it.
     """
 
@@ -35,7 +35,10 @@ class StoredFile(models.Model):
 
 
 class ReadCount(models.Model):
-    """How often a key read an endpoint in its latest `minute` (UTC, where it begins). See `gateway/read_limit.py`."""
+    """How often a key read an endpoint in its latest `minute` (UTC, where it begins).
+
+    See `gateway/endpoints/read_limit.py`.
+    """
 
     pk = models.CompositePrimaryKey("key", "endpoint")
     key = models.UUIDField()

@@ -2,7 +2,7 @@
 
     who calls         `authentication`, before the body is read
     what is asked     the client's protocol: `parse`; files it names by id are looked up (`files`)
-    which offers      `planning.prepare`: the models, the policy, `routing.plan` over one snapshot
+    which offers      `planning.prepare`: the models, the policy, `routing.planning.plan` over one snapshot
     hold              `Generation`: money, tokens, a place, and the first attempt, durable before the dial
     dial              the first offer, the named files put in; the next one while nothing meaningful has been relayed
                       (`itinerary`)
@@ -18,20 +18,21 @@ import asyncio
 from collections.abc import AsyncGenerator
 from functools import lru_cache
 
-from gateway import signing, sse
-from gateway.attempt import Attempt
-from gateway.dialling import Dialling, Pace
-from gateway.errors import GatewayError, UpstreamFault
-from gateway.files import inline_files
-from gateway.generation import Generation
-from gateway.planning import Call
-from gateway.process import Process
+from gateway.files.store import inline_files
+from gateway.generation.attempt import Attempt
+from gateway.generation.dialling import Dialling, Pace
+from gateway.generation.generation import Generation
+from gateway.process.process import Process
 from gateway.protocols.openai_chat import AnswerReader, Fit, error_event, upstream_body
-from gateway.reply import Reply
-from gateway.upstream import Dial, Target
+from gateway.request.planning import Call
+from gateway.upstream import signing
+from gateway.upstream.client import Dial, Target
+from gateway.upstream.reply import Reply
+from gateway.wire import sse
+from gateway.wire.errors import GatewayError, UpstreamFault
 from routing.base_url import parse_base_url
-from routing.faults import Fault
-from routing.plan import Candidate
+from routing.health.faults import Fault
+from routing.planning.plan import Candidate
 
 KEEP_ALIVE = sse.comment("keep-alive")
 # An answer may be longer in bytes than its cap in tokens, but not without bound.

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import environ
 
-from gateway.dialects import DIALECTS as ROWS
+from gateway.wire.dialects import DIALECTS as ROWS
 
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -79,7 +79,7 @@ TRUSTED_PROXY_HOPS = env.int("TRUSTED_PROXY_HOPS", default=0)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 ROOT_URLCONF = "gateway.urls"
-ASGI_APPLICATION = "gateway.asgi.application"
+ASGI_APPLICATION = "gateway.door.handler.application"
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 AUTH_USER_MODEL = "accounts.User"
@@ -117,7 +117,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "gateway.console.SecurityHeaders",
+    "gateway.console.frame.SecurityHeaders",
 ]
 
 TEMPLATES = [
@@ -179,11 +179,11 @@ UNFOLD = {
     "SITE_SYMBOL": "speed",
     "SITE_URL": None,
     "SHOW_HISTORY": True,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.icon"}],
-    "STYLES": ["gateway.console.stylesheet"],
-    "GLOBAL_CALLBACK": "gateway.console.without_inline_colours",
-    "DASHBOARD_CALLBACK": "gateway.console.overview",
-    "SIDEBAR": {"navigation": "gateway.console.navigation"},
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.frame.icon"}],
+    "STYLES": ["gateway.console.frame.stylesheet"],
+    "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
+    "DASHBOARD_CALLBACK": "gateway.console.frame.overview",
+    "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
 }
 
 LOGGING = {

@@ -4,20 +4,17 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from gateway import (
-    docs_views,
-    file_views,
-    generation_views,
-    health_board,
-    management_views,
-    model_board,
-    model_views,
-    performance_views,
-    statistics_views,
-    views,
-)
-from gateway.model_lists import ANTHROPIC, GOOGLE
-from gateway.rest import UnknownPath
+from gateway.console import health_board, model_board
+from gateway.door.view import UnknownPath
+from gateway.endpoints import chat as views
+from gateway.endpoints import files as file_views
+from gateway.endpoints import generations as generation_views
+from gateway.endpoints import management as management_views
+from gateway.endpoints import models as model_views
+from gateway.endpoints import performance as performance_views
+from gateway.endpoints import statistics as statistics_views
+from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
+from gateway.openapi import pages as docs_views
 
 v1 = [
     path("chat/completions", views.ChatCompletions.as_view()),

@@ -14,8 +14,8 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import Page, Rows
 from accounts.sealing import CannotOpen
+from routing.console.policies import ChoiceWeightPage, PolicyPage
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
-from routing.policy_admin import ChoiceWeightPage, PolicyPage
 
 admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)

@@ -2,8 +2,8 @@
 
 from celery import shared_task
 
-from routing.replaying import run
-from routing.statistics import prune, roll_up
+from routing.replay.replaying import run
+from routing.statistics.rollups import prune, roll_up
 
 
 @shared_task(name="routing.roll_up")  # type: ignore[untyped-decorator]  # Celery ships no types

@@ -6,10 +6,10 @@ import pytest
 from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from tests.cast import Tenant, make_tenant
-from tests.product import Gateway, running
 from tests.simulated.process import SimulatedProvider
 from tests.simulated.process import start as start_simulated
+from tests.stage.cast import Tenant, make_tenant
+from tests.stage.product import Gateway, running
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,7 +43,7 @@ def start(site: Site) -> Iterator[Running]:
         }
         made = _tenant(site, environment)
         port = free_port()
-        arguments = [sys.executable, "-m", "gateway.serve", "--port", str(port), "--drain", "5"]
+        arguments = [sys.executable, "-m", "gateway.door.server", "--port", str(port), "--drain", "5"]
         with site.contender("meterline", arguments, environment, CHECKOUT) as child:
             until_answers(child, lambda: status_of(port, "/readyz") == 200)
             yield Running(

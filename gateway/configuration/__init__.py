@@ -15,7 +15,7 @@ from gateway.configuration.policies import apply_policies, apply_weights
 from gateway.configuration.rows import Difference
 from gateway.configuration.schema import read
 from gateway.configuration.tenancy import apply_tenancy
-from routing.turn import take_turn
+from routing.starter.turn import take_turn
 
 
 def apply(path: Path, environment: Mapping[str, str], *, dry_run: bool = False) -> Difference:

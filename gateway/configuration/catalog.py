@@ -11,7 +11,7 @@ from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
-from gateway.egress import Egress, ForbiddenAddress, parse_allow
+from gateway.upstream.egress import Egress, ForbiddenAddress, parse_allow
 from routing.base_url import parse_base_url
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 

@@ -9,10 +9,10 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from billing.tokens import Tokens
-from gateway.dialects import Dialect
-from gateway.errors import GatewayError, UpstreamFault
 from gateway.protocols import openai_chat
 from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.wire.dialects import Dialect
+from gateway.wire.errors import GatewayError, UpstreamFault
 
 
 class Answer(Protocol):

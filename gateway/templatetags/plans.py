@@ -5,7 +5,7 @@ from typing import Any
 
 from django import template
 
-from gateway.explaining import lines
+from gateway.generation.explaining import lines
 
 register = template.Library()
 
@@ -28,7 +28,7 @@ UNITS = {
 
 @register.simple_tag
 def plan_table(record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The candidates of a plan (`routing.plan.Plan.record`): their order, why, and by which number."""
+    """The candidates of a plan (`routing.planning.plan.Plan.record`): their order, why, and by which number."""
     rows = [
         (
             line["order"] or "-",

@@ -1,4 +1,4 @@
-"""What operators say about the route of a request; see `routing.policy` for how the levels add up."""
+"""What operators say about the route of a request; see `routing.planning.policy` for how the levels add up."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -100,7 +100,7 @@ class Policy(models.Model):
         return f"{self.get_level_display()} {subject}" if subject else self.get_level_display()
 
     def row(self) -> tuple[Any, ...]:
-        """As `routing.policy.QUERY` reads it once it is saved."""
+        """As `routing.planning.policy.QUERY` reads it once it is saved."""
         return (
             self.level, self.key_id, self.project_id, self.model_id, self.strategy or None, self.factor or None,
             self.providers, self.only_providers, self.fallback or None, self.max_attempts, self.first_byte_timeout,
@@ -212,7 +212,7 @@ class Word(models.TextChoices):
 
 
 class Term(models.TextChoices):
-    """What a model is scored by; see `routing.choice`."""
+    """What a model is scored by; see `routing.planning.choice`."""
 
     QUALITY = "quality", "Quality"
     PRICE = "price", "Price"

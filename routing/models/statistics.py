@@ -1,7 +1,7 @@
 """How offers did: attempts rolled up by time, and the windows that are published. Written by Celery workers alone.
 
 Offers are named as text, since attempts outlive the catalog. Times are UTC; sketches are described in
-`routing/sketches.py`.
+`routing/statistics/sketches.py`.
 """
 
 from django.db import models
@@ -21,13 +21,13 @@ class Window(models.TextChoices):
 
 
 class Tally(models.Model):
-    """What is counted of the attempts at an offer with prompts of a size class (see `routing.latency.size_class`).
+    """What is counted of the attempts at an offer with prompts of a size class (`routing.health.latency.size_class`).
 
     `attempts` are all that ended with a verdict: `completed`, `cancelled` (the client left), and those that failed, by
     `faults`, {kind: count}. `offer_faults` are those that speak against the offer, `client_faults` the request's own.
     `ttft` is a sketch of milliseconds to the first token, `token_time` of microseconds for each further one.
     `output_*` are the further tokens of completed attempts and the milliseconds in which they came. An answer that came
-    whole is split in the usual shape (`routing.latency.SHAPE`).
+    whole is split in the usual shape (`routing.health.latency.SHAPE`).
     """
 
     model = models.TextField()

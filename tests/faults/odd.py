@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.openai_answers import DONE, chunk, event, usage, whole
+from tests.protocols.openai_chat.answers import DONE, chunk, event, usage, whole
 from tests.simulated.process import SimulatedProvider
 
 USAGE = '{"prompt_tokens": 5, "completion_tokens": 2}'

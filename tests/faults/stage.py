@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 
 from billing.models import Attempt, Budget, LedgerEntry, Usage
-from tests.cast import Tenant, make_tenant
 from tests.faults import odd
 from tests.faults.promises import Answered, Broken, Cell, Late, Refused, Row, Told
 from tests.faults.upstreams import Upstreams
-from tests.product import Gateway, synchronize, until
-from tests.shelf import add_offer, make_model, make_provider, make_tariff
 from tests.simulated.process import SimulatedProvider
+from tests.stage.cast import Tenant, make_tenant
+from tests.stage.product import Gateway, synchronize, until
+from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 
 SECOND = "from the other one"
 SECRET = "sk-upstream-of-the-operator-1"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.authority import Authority
+from tests.upstream.authority import Authority
 
 
 class Listener:

@@ -5,18 +5,18 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from routing.breaker import Rest
 from routing.catalog import Model
-from routing.faults import Fault
-from routing.health import Health
-from routing.plan import Wanted, plan
-from routing.policy import Policy, together
-from routing.prospect import prospect
-from routing.rests import News
-from routing.retries import RetryBudget
-from routing.trials import Trial
-from tests.offers import make_offer, make_provider
-from tests.plans import NOW, make_model
+from routing.health.breaker import Rest
+from routing.health.faults import Fault
+from routing.health.health import Health
+from routing.health.rests import News
+from routing.health.retries import RetryBudget
+from routing.health.trials import Trial
+from routing.planning.plan import Wanted, plan
+from routing.planning.policy import Policy, together
+from routing.planning.prospect import prospect
+from tests.routing.offers import make_offer, make_provider
+from tests.routing.plans import NOW, make_model
 from tests.simulation.world import Provider
 
 MOST_ATTEMPTS = 3

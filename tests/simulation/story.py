@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from routing.faults import Fault
+from routing.health.faults import Fault
 from tests.simulation.rules import MeanOfTen, Ours, PeakEwma
 from tests.simulation.world import Log, Provider, World
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from routing.faults import Fault
+from routing.health.faults import Fault
 
 TOKENS = 200  # of an answer, on average
 SPREAD = 0.4  # standard deviation of the logarithm of every time

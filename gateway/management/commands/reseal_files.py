@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
 from accounts.sealing import HEAD_BYTES, CannotOpen, current_head, open_bytes, seal_bytes
-from gateway.files import file_id, place
+from gateway.files.store import file_id, place
 from gateway.models import StoredFile
-from routing.progress import Progress
+from routing.starter.progress import Progress
 
 NAMED = 20
 

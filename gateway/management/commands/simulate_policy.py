@@ -18,11 +18,11 @@ from django.utils import timezone
 from accounts.models import Organization, Project
 from gateway.configuration import apply
 from gateway.configuration.file import ConfigurationError
-from routing.comparison import Comparison
-from routing.foresight import foresee
-from routing.progress import Progress
-from routing.replay import Routes, Traffic, replayed, routes
-from routing.statistics import roll_up
+from routing.replay.comparison import Comparison
+from routing.replay.foresight import foresee
+from routing.replay.replay import Routes, Traffic, replayed, routes
+from routing.starter.progress import Progress
+from routing.statistics.rollups import roll_up
 
 AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}

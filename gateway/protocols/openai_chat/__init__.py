@@ -4,9 +4,9 @@
 (`upstream_body`). The answer is read by `AnswerReader`, failures by `fault_from_response`, and told by `error_event`.
 """
 
-from gateway.protocols.openai_chat.answer import AnswerReader
-from gateway.protocols.openai_chat.faults import error_event, fault_from_response
-from gateway.protocols.openai_chat.request import KNOWN_FIELDS, WHOLE, ChatRequest, Fit, parse, upstream_body
+from gateway.protocols.openai_chat.answer.answer import AnswerReader
+from gateway.protocols.openai_chat.answer.faults import error_event, fault_from_response
+from gateway.protocols.openai_chat.request.request import KNOWN_FIELDS, WHOLE, ChatRequest, Fit, parse, upstream_body
 
 __all__ = [
     "KNOWN_FIELDS",

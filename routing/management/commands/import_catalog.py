@@ -10,10 +10,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
 from genai_prices.data import providers
 
-from routing.price_list import Skipped
-from routing.progress import Progress
-from routing.starter import NOTE, UnknownVendor, plan, vendors_named
-from routing.turn import take_turn
+from routing.starter.price_list import Skipped
+from routing.starter.progress import Progress
+from routing.starter.starter import NOTE, UnknownVendor, plan, vendors_named
+from routing.starter.turn import take_turn
 
 NAMES_SHOWN = 8
 

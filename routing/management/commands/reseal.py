@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from accounts.sealing import CannotOpen, is_current, seal
 from routing.models import Credential, credential_place
-from routing.progress import Progress
+from routing.starter.progress import Progress
 
 BATCH = 200
 NAMED = 20

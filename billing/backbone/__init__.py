@@ -1,0 +1,1 @@
+"""What a gateway process keeps to hold and settle durably, whatever dies."""

@@ -1,0 +1,194 @@
+"""Taking room before a dial: money, tokens, a place, all or nothing, in one durable call shared by many requests.
+
+The decision is PostgreSQL's alone (`billing/sql/admission.sql`): it checks in that call that the key is alive, so that
+a revoked key makes no paid call after its revocation has committed.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import psycopg
+
+from billing.backbone.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
+from billing.backbone.leases import Lease
+
+PATIENCE = 0.18  # seconds a request waits for its hold
+GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
+AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are refused without asking it
+
+
+class Refused(Exception):
+    """No room. `verdict` is key, unpriced, credit, requests, tokens or open.
+
+    `subject` is the id of the key, project or organization whose budget or limit (of `limit`, in its own unit) it was;
+    `retry_after` whole seconds until there may be room, None when time alone brings none.
+    """
+
+    def __init__(self, verdict: str, subject: UUID | None, limit: Decimal | None, retry_after: int | None) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+        self.subject = subject
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a request was given: its output cap, perhaps lowered, and the dollars it may cost (None: price unknown)."""
+
+    output_cap: int
+    money: Decimal | None
+    counters: list[int]
+    hard: bool
+    admitted_at: datetime
+
+
+class HoldItem(msgspec.Struct):
+    """One request as `billing_admit` takes it; see there for the meaning and units of each field."""
+
+    id: str
+    attempt: str
+    key: UUID
+    model: str
+    fixed: Decimal | None
+    rate: Decimal | None
+    cap: int
+    min_cap: int
+    tokens: int
+    copies: int
+    facts: dict[str, Any]
+    patience: int = int(PATIENCE * 1000)  # what is left of it when it is sent
+
+
+class AttemptItem(msgspec.Struct):
+    """One further dial as `billing_attempt_again` takes it."""
+
+    id: str
+    generation: str
+    number: int
+    provider: str
+    upstream_model: str
+    model: str
+    key: UUID
+
+
+class Admission:
+    """The process's way to holds, under its lease."""
+
+    def __init__(self, connections: Connections, lease: Lease) -> None:
+        self._connections = connections
+        self.lease = lease
+        # What this process answers for: from before a hold is asked for until its end is in the tables.
+        self._ours: dict[str, float] = {}  # until when its request waits for the hold
+        self._holds: GroupCommit[HoldItem, Held | Refused | DatabaseAway] = GroupCommit(self._admit)
+        self._attempts: GroupCommit[AttemptItem, bool] = GroupCommit(self._again)
+        self._returns: GroupCommit[str, None] = GroupCommit(self._give_back)
+        self._away_until = 0.0
+
+    async def hold(self, item: HoldItem) -> Held:
+        """Holds room for a request. Raises `Refused`, or `DatabaseAway` when no answer came in time."""
+        now = time.monotonic()
+        if now < self._away_until:
+            raise DatabaseAway("the database was away a moment ago")
+        self._ours[item.id] = now + PATIENCE
+        future = self._holds.put(item)
+        loop = future.get_loop()
+        timer = loop.call_later(PATIENCE, lambda: loop.call_later(GRACE, future.cancel))
+        try:
+            verdict = await future
+        except BaseException as error:
+            self._leave(item.id, future)
+            if isinstance(error, DatabaseAway):
+                self._away_until = time.monotonic() + AWAY_SECONDS
+            elif isinstance(error, asyncio.CancelledError) and not _being_cancelled():
+                raise DatabaseAway("no hold in time") from None
+            raise
+        finally:
+            timer.cancel()
+        if isinstance(verdict, Held):
+            return verdict
+        del self._ours[item.id]
+        raise verdict
+
+    def _leave(self, id: str, future: "asyncio.Future[Held | Refused | DatabaseAway]") -> None:
+        """Nobody waits for this hold any more.
+
+        Not sent yet, it never will be. In flight it may still be granted: then it is given back when its answer comes
+        or, without one, when `give_back` finds it.
+        """
+        del self._ours[id]
+        if future.done() and not future.cancelled() and not future.exception() and isinstance(future.result(), Held):
+            self._returns.put(id)
+        future.cancel()
+
+    async def attempt_again(self, item: AttemptItem) -> bool:
+        """Writes a further attempt before its dial; False when the key has been revoked. Raises `DatabaseAway`."""
+        async with asyncio.timeout(PATIENCE * 4):
+            return await asyncio.shield(self._attempts.put(item))
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """The ends of these generations are in the tables."""
+        for id in ids:
+            self._ours.pop(id, None)
+
+    async def give_back(self) -> int:
+        """Gives back the holds of this process's lease that nobody here answers for. Raises `DatabaseAway`.
+
+        They were granted by a server whose answer was lost, or which was frozen and did it long after. Should the
+        process die first, its lease does it. Returns how many.
+        """
+        rows = await self._connections.call("select id from billing_hold where lease = %s", [self.lease.id])
+        # Compared only now: whatever was granted while the query ran is among ours already.
+        strays = [id.hex for (id,) in rows if id.hex not in self._ours]
+        if strays:
+            await self._give_back(strays)
+        return len(strays)
+
+    async def _give_back(self, ids: list[str]) -> list[None]:
+        await self._connections.call("select billing_give_back(%s::uuid[])", [ids])
+        return [None] * len(ids)
+
+    async def _admit(self, batch: list[HoldItem]) -> list[Held | Refused | DatabaseAway]:
+        now = time.monotonic()
+        for item in batch:
+            item.patience = int((self._ours.get(item.id, now) - now) * 1000)
+        items = msgspec.json.encode(batch).decode()
+        for last in (False, True):
+            try:
+                rows = await self._connections.call(
+                    "select * from billing_admit(%s, %s::jsonb)", [self.lease.id, items]
+                )
+                break
+            except psycopg.Error as error:
+                if error.sqlstate != STALE_LEASE or last:
+                    raise
+                await self.lease.renew()  # we were paused past our lease
+        verdicts: dict[str, Held | Refused | DatabaseAway] = {}
+        for uuid, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
+            id = uuid.hex
+            if verdict == "admitted":
+                verdicts[id] = Held(cap, money, counters, hard, admitted_at)
+                if id not in self._ours:
+                    self._returns.put(id)  # its request has left
+            elif verdict == "late":
+                verdicts[id] = DatabaseAway("other requests held the counters for too long")
+            else:
+                verdicts[id] = Refused(verdict, subject, limit, retry_after)
+        return [verdicts[item.id] for item in batch]
+
+    async def _again(self, batch: list[AttemptItem]) -> list[bool]:
+        items = msgspec.json.encode(batch).decode()
+        rows = await self._connections.call("select * from billing_attempt_again(%s::jsonb)", [items])
+        alive = {id.hex: verdict for id, verdict in rows}
+        return [alive[item.id] for item in batch]
+
+
+def _being_cancelled() -> bool:
+    """Whether somebody wants the running task itself to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,66 @@
+"""Everything a gateway process keeps to hold and settle: connections, a lease, a spool, and their upkeep."""
+
+import asyncio
+import itertools
+import logging
+from pathlib import Path
+
+from billing.backbone.admission import Admission
+from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.leases import Lease
+from billing.backbone.settlement import Settler
+from billing.backbone.spool import Spool
+from billing.ids import new_id
+
+logger = logging.getLogger(__name__)
+
+
+class Backbone:
+    """One a process, made and used inside its event loop. `url` is the app role's, `spool_dir` survives restarts."""
+
+    def __init__(self, url: str, spool_dir: Path) -> None:
+        self.connections = Connections(url)
+        self.lease = Lease(self.connections, new_id())
+        self.spool = Spool(spool_dir, self.lease.id)
+        self.admission = Admission(self.connections, self.lease)
+        self.settler = Settler(self.connections, self.spool, self.admission.forget)
+        self._upkeep: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Takes the lease and starts the upkeep; a database that is away is waited for in the background."""
+        try:
+            await self.lease.renew()
+        except DatabaseAway as error:
+            logger.warning("started without a database: %s", error)
+        loop = asyncio.get_running_loop()
+        self._upkeep = [loop.create_task(self.lease.keep()), loop.create_task(self._tidy())]
+
+    async def _tidy(self) -> None:
+        """Sends what was spooled every second, and every fifth gives back what nobody claimed."""
+        for second in itertools.count(1):
+            await asyncio.sleep(1)
+            try:
+                await self.spool.look()
+                self.settler.try_again()
+                await self.settler.drain_spool()
+                if second % 5 == 0:
+                    await self.admission.give_back()
+            except DatabaseAway:
+                continue
+            except Exception:  # the upkeep must outlive whatever one round of it meets
+                logger.exception("upkeep failed")
+
+    async def stop(self) -> None:
+        """Makes everything settled durable, then ends the upkeep. Call when no request is open any more."""
+        await self.settler.finish()
+        for task in self._upkeep:
+            task.cancel()
+        await asyncio.gather(*self._upkeep, return_exceptions=True)
+        self.settler.try_again()
+        await self.settler.finish()
+        try:
+            await self.settler.drain_spool()
+        except DatabaseAway as error:
+            logger.warning("left %d settlements in the spool: %s", self.spool.lines, error)
+        self.spool.close()
+        await self.connections.close()

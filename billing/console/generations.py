@@ -1,0 +1,320 @@
+"""Console pages of generations: the list, one generation with its arithmetic, and the filtered export.
+
+The table may hold billions of rows, is partitioned by its time-ordered ids and has no index on `created_at`:
+a range of time is a range of ids, nothing is counted, and without a range the list shows the last days alone.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from unfold.decorators import display
+
+from accounts.console import Record, dollars, plain
+from billing.console.filters import (
+    LOOK_BACK,
+    TIME_INPUTS,
+    AppFilter,
+    BasisFilter,
+    KeyFilter,
+    MetadataFilter,
+    ModelFilter,
+    OrganizationFilter,
+    ProjectFilter,
+    ProviderFilter,
+    Range,
+    StatusFilter,
+    TimeFilter,
+    asked_range,
+)
+from billing.exports import generations_csv, in_thread
+from billing.models import Attempt, Item, LedgerEntry, Usage
+from billing.pricing import Line, Rate
+
+STATUS_COLOURS = {"completed": "success", "failed": "danger", "cancelled": "warning", "abandoned": "danger"}
+
+
+class GenerationPage(Record):
+    """Requests and their answers, newest first."""
+
+    list_display = (
+        "created_at",
+        "tenant",
+        "key_name",
+        "model",
+        "provider",
+        "ending",
+        "prompt_shown",
+        "completion_shown",
+        "charge_shown",
+        "first_token",
+        "duration",
+    )
+    list_filter = (
+        ("created_at", TimeFilter),
+        OrganizationFilter,
+        ProjectFilter,
+        KeyFilter,
+        ModelFilter,
+        ProviderFilter,
+        AppFilter,
+        MetadataFilter,
+        StatusFilter,
+        BasisFilter,
+    )
+    lookups = (
+        *TIME_INPUTS,
+        *("organization", "project", "key", "model", "provider", "app", "metadata", "status", "basis"),
+    )
+    ordering = ("-pk",)
+    change_list_template = "admin/billing/usage/change_list.html"
+    change_form_after_template = "admin/billing/usage/accounts.html"
+    fieldsets = (
+        (
+            "Call",
+            {
+                "fields": (
+                    "generation",
+                    ("created_at", "settled_at"),
+                    ("tenant", "key_link"),
+                    ("app", "end_user"),
+                    ("model", "stream"),
+                    "metadata_shown",
+                )
+            },
+        ),
+        (
+            "Outcome",
+            {
+                "fields": (
+                    ("status", "error", "attempts"),
+                    ("finish_reason", "native_finish_reason"),
+                    ("provider", "upstream_model", "upstream_id"),
+                    ("first_token", "duration"),
+                )
+            },
+        ),
+        (
+            "Tokens",
+            {
+                "fields": (
+                    ("prompt_tokens", "cached_tokens", "audio_input_tokens", "image_input_tokens"),
+                    ("cache_write_5m_tokens", "cache_write_1h_tokens"),
+                    ("completion_tokens", "reasoning_tokens", "audio_output_tokens", "web_searches"),
+                ),
+                "description": "Cached, written, audio and image input are inside the prompt; "
+                "reasoning and audio output are inside the completion.",
+            },
+        ),
+        (
+            "Money",
+            {
+                "fields": (
+                    ("charge_shown", "cost_shown", "overrun_shown"),
+                    ("basis", "suspect", "tariff_link"),
+                )
+            },
+        ),
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        export = path("export/", self.admin_site.admin_view(self.export), name="billing_usage_export")
+        return [export, *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        try:
+            shown = asked_range(request.GET.dict())
+        except ValueError:
+            shown = None
+        context = {"range": shown, "look_back": LOOK_BACK, "query_string": request.GET.urlencode()}
+        return super().changelist_view(request, {**(extra_context or {}), **context})
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        context = dict(extra_context or {})
+        usage = self.get_object(request, object_id)
+        if usage is not None:
+            context |= {
+                "arithmetic": arithmetic(usage),
+                "tries": tries(Attempt.objects.filter(generation=usage.pk).order_by("number")),
+                "postings": postings(usage, LedgerEntry.objects.filter(generation=usage.pk).order_by("pk")),
+            }
+        return super().change_view(request, object_id, form_url, context)
+
+    def export(self, request: HttpRequest) -> StreamingHttpResponse:
+        """What the query string filters, as CSV. Ends at the present moment, or it would never end."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        now = timezone.now()
+        found = Range(None, now + timedelta(seconds=1)).narrow(
+            self.get_changelist_instance(request).get_queryset(request)
+        )
+        return StreamingHttpResponse(
+            in_thread(generations_csv(found)),
+            content_type="text/csv; charset=utf-8",
+            headers={
+                "Content-Disposition": f'attachment; filename="generations-{now:%Y%m%dT%H%M%SZ}.csv"',
+                "Cache-Control": "no-store, private",
+            },
+        )
+
+    @display(description="Id")
+    def generation(self, usage: Usage) -> str:
+        """As the client got it."""
+        return usage.pk.hex
+
+    @display(description="Project")
+    def tenant(self, usage: Usage) -> str:
+        """Organization and project, as they were called then."""
+        return f"{usage.organization_slug}/{usage.project_slug}"
+
+    @display(description="Key")
+    def key_link(self, usage: Usage) -> str:
+        """Leads to the key."""
+        url = reverse("admin:accounts_apikey_change", args=[usage.key])
+        return format_html('<a href="{}" class="text-link">{}</a>', url, usage.key_name)
+
+    @display(description="Metadata")
+    def metadata_shown(self, usage: Usage) -> str:
+        """What the client sent along."""
+        return json.dumps(usage.metadata, ensure_ascii=False, indent=1) if usage.metadata else "-"
+
+    @display(description="Status", label=STATUS_COLOURS)
+    def ending(self, usage: Usage) -> tuple[str, str]:
+        """How it ended; the list colours it."""
+        return usage.status, usage.get_status_display()
+
+    @display(description="Prompt")
+    def prompt_shown(self, usage: Usage) -> str:
+        """Tokens."""
+        return f"{usage.prompt_tokens:,}"
+
+    @display(description="Completion")
+    def completion_shown(self, usage: Usage) -> str:
+        """Tokens."""
+        return f"{usage.completion_tokens:,}"
+
+    @display(description="Charge")
+    def charge_shown(self, usage: Usage) -> str:
+        """What the tenant pays."""
+        return dollars(usage.charge)
+
+    @display(description="Provider's cost")
+    def cost_shown(self, usage: Usage) -> str:
+        """What the provider takes."""
+        return dollars(usage.provider_cost)
+
+    @display(description="Overrun")
+    def overrun_shown(self, usage: Usage) -> str:
+        """What exceeded the hold of a hard budget, and nobody pays."""
+        return dollars(usage.overrun)
+
+    @display(description="First token")
+    def first_token(self, usage: Usage) -> str:
+        """Time to it."""
+        return seconds(usage.ttft_ms)
+
+    @display(description="Duration")
+    def duration(self, usage: Usage) -> str:
+        """From the request to its end."""
+        return seconds(usage.duration_ms)
+
+    @display(description="Tariff version")
+    def tariff_link(self, usage: Usage) -> str:
+        """Leads to the rates."""
+        if usage.tariff_version is None:
+            return "-"
+        url = reverse("admin:billing_tariffversion_change", args=[usage.tariff_version])
+        return format_html('<a href="{}" class="text-link">{}</a>', url, usage.tariff_version)
+
+
+def seconds(milliseconds: int | None) -> str:
+    """A duration as pages show it."""
+    return "-" if milliseconds is None else f"{milliseconds / 1000:.2f} s"
+
+
+def arithmetic(usage: Usage) -> dict[str, Any]:
+    """The table of the lines that make the amounts; amounts by the one module that knows prices."""
+    labels = dict(Item.choices)
+    rows: list[tuple[str, ...]] = []
+    charges: list[Decimal | None] = []
+    costs: list[Decimal | None] = []
+    for stored in usage.arithmetic:
+        rate = Rate(*(None if stored[side] is None else Decimal(stored[side]) for side in ("cost", "charge")))
+        line = Line(stored["item"], stored["quantity"], rate)
+        charges.append(line.amount(rate.charge))
+        costs.append(line.amount(rate.cost))
+        rows.append(
+            (
+                labels.get(line.item, line.item),
+                f"{line.quantity:,}",
+                dollars(rate.charge),
+                dollars(charges[-1]),
+                dollars(rate.cost),
+                dollars(costs[-1]),
+            )
+        )
+    if rows:
+        rows.append(("Sum", "", "", dollars(total(charges)), "", dollars(total(costs))))
+    headers = ["Item", "Quantity", "Rate", "Charge", "Provider's rate", "Provider's cost"]
+    return {"headers": headers, "rows": rows}
+
+
+def total(amounts: list[Decimal | None]) -> Decimal | None:
+    """The sum; one unknown amount makes it unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
+
+
+def tries(attempts: Iterable[Attempt]) -> dict[str, Any]:
+    """The table of the dials."""
+    headers = [
+        "No.",
+        "Started",
+        "Provider",
+        "Its model",
+        "Status",
+        "Fault",
+        "HTTP",
+        "First token",
+        "Duration",
+    ]
+    rows = [
+        (
+            attempt.number,
+            f"{attempt.started_at:%H:%M:%S.%f}",
+            attempt.provider,
+            attempt.upstream_model,
+            attempt.status,
+            attempt.fault or "-",
+            attempt.upstream_status or "-",
+            seconds(attempt.ttft_ms),
+            seconds(attempt.duration_ms),
+        )
+        for attempt in attempts
+    ]
+    return {"headers": headers, "rows": rows}
+
+
+def postings(usage: Usage, entries: Iterable[LedgerEntry]) -> dict[str, Any]:
+    """The table of the ledger's rows."""
+    tenant = (str(usage.organization), usage.organization_slug)
+    rows = [
+        (
+            f"{entry.created_at:%Y-%m-%d %H:%M:%S}",
+            entry.kind,
+            entry.debit.replace(*tenant),
+            entry.credit.replace(*tenant),
+            f"{plain(entry.amount)} {entry.currency}",
+        )
+        for entry in entries
+    ]
+    return {"headers": ["Posted", "Kind", "Debit", "Credit", "Amount"], "rows": rows}

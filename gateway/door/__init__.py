@@ -1,0 +1,1 @@
+"""How a request comes in and its answer goes out: the server, the lean handler, the key, the view."""

@@ -1,0 +1,330 @@
+"""The server's entry: a lean handler for the API, Django's stock one for the console.
+
+The stock handler reads the whole body to disk before anything else runs, starts a thread a request and costs several
+times what relaying does. The lean one runs no middleware and no thread: it checks the key and the size *before* the
+body is read, and owns what the stock one does besides, which is the client's disconnect, the response's end, and HEAD.
+Of Django it uses `ASGIRequest` and the resolver.
+"""
+
+import asyncio
+import gc
+import io
+import logging
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+os.environ.setdefault("DATABASE_ROLE", "console")
+
+import django
+
+django.setup()
+
+from asgiref.sync import markcoroutinefunction
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.urls import Resolver404, get_resolver
+
+from gateway.door.answers import Answer, EventStream
+from gateway.door.authentication import authenticate
+from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
+from gateway.process import process
+from gateway.process.deadline import Deadline
+from gateway.wire.dialects import named
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound
+
+logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BODY_SECONDS = 30.0  # to receive a whole body
+WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
+WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
+CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported
+API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
+NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
+
+
+class ClientGone(Exception):
+    """The client closed its connection."""
+
+
+class Route(NamedTuple):
+    """Where a path leads: a view, what `as_view` was given for it, and what the path itself says."""
+
+    view: type[ApiView]
+    options: dict[str, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class LeanRequest(ASGIRequest):
+    """A request whose body is here already, in memory and counted.
+
+    What else Django knows of a request, such as META, it works out once a view asks for it, and most never do.
+    """
+
+    def __init__(self, scope: Scope, body: bytes) -> None:
+        self.scope = scope
+        self.method = scope["method"]
+        self._body = body
+
+    def __getattr__(self, name: str) -> Any:
+        if "META" in self.__dict__:  # Django's own `__init__` has run
+            raise AttributeError(name)
+        super().__init__(self.scope, io.BytesIO(self._body))
+        return getattr(self, name)
+
+
+class LeanHandler(ASGIHandler):
+    """Serves the API's views."""
+
+    def __init__(self) -> None:
+        # The stock handler loads the middleware here; this one has none.
+        self.resolver = get_resolver()
+        self._found: dict[str, Route] = {}
+        self._most_bytes: int = settings.MAX_BODY_BYTES
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+        """Answers one HTTP request."""
+        task = asyncio.current_task()
+        assert task is not None
+        request_id, dialect = new_request_id(), DEFAULT_DIALECT
+        watch: _Watch | None = None
+        try:
+            try:
+                route = self._route(scope["path"])
+                view = route.view(**route.options)
+                caller, body = None, b""
+                if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
+                    caller = await authenticate(process.current().snapshots, *origin(scope))
+                    dialect = named(caller.dialect)
+                    body = await _read_body(scope, receive, task, self._most_bytes)
+                    watch = _Watch(receive, task)
+                request = _request(scope, body)
+                answer = await view.answer(request, request_id, *route.args, caller=caller, **route.kwargs)
+            except ClientGone:
+                return
+            except Exception as error:
+                answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+            if watch is None and _announces_body(scope):
+                answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
+            await _send(answer, scope, send)
+        except TimeoutError:
+            return
+        except asyncio.CancelledError:
+            if watch is None or not watch.gone:
+                raise
+            task.uncancel()
+        finally:
+            if watch is not None:
+                watch.stop()
+
+    def _route(self, path: str) -> Route:
+        """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
+        if (known := self._found.get(path)) is not None:
+            return known
+        try:
+            match = self.resolver.resolve(path)
+        except Resolver404 as error:
+            raise NotFound(NO_ENDPOINT) from error
+        view = getattr(match.func, "view_class", None)
+        if not isinstance(view, type) or not issubclass(view, ApiView):
+            raise NotFound(NO_ENDPOINT)
+        route = Route(view, match.func.view_initkwargs, match.args, match.kwargs)  # type: ignore[attr-defined]
+        if not match.args and not match.kwargs:  # so there are as many as fixed paths, whatever is asked for
+            self._found[path] = route
+        return route
+
+
+def _request(scope: Scope, body: bytes) -> LeanRequest:
+    try:
+        scope["query_string"].decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("The query string is not UTF-8.", code="invalid_query") from error
+    return LeanRequest(scope, body)
+
+
+def _page(scope: Scope) -> bytes:
+    return next((value for name, value in scope["headers"] if name == b"origin"), b"")
+
+
+def _announces_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
+
+
+class _Watch:
+    """Cancels the request's task when its client leaves.
+
+    The task it starts after a moment waits for the server's word of the disconnect; most requests end before that.
+    """
+
+    def __init__(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
+        self.gone = False
+        self._receive = receive
+        self._task = task
+        self._waiting: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._start)
+
+    def _start(self) -> None:
+        self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self._task.cancel()
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._timer.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+
+async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
+    """The body, in memory. Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and int(value) > limit:
+            raise body_too_large(limit)
+    deadline, due = Deadline(task), task.get_loop().time() + BODY_SECONDS
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while True:
+            message = await deadline.wait(receive(), due)
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise body_too_large(limit)
+            parts.append(part)
+            if not message.get("more_body", False):
+                break
+    except TimeoutError as error:
+        raise InvalidRequest("The body took too long to arrive.", code="slow_body") from error
+    finally:
+        deadline.close()
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _send(answer: Answer, scope: Scope, send: Send) -> None:
+    """Sends an answer, and ends it whatever happens: a generator that is left half-way would keep its upstream."""
+    headers = answer.headers
+    if isinstance(answer, EventStream):
+        async with aclosing(answer.parts):
+            await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
+            await _send_events(answer, send)
+    else:
+        headers[b"content-length"] = b"%d" % len(answer.body)
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _send_events(stream: EventStream, send: Send) -> None:
+    """Sends the parts of an event stream. Raises TimeoutError when the client takes nothing for too long."""
+    task = asyncio.current_task()
+    assert task is not None
+    deadline, clock = Deadline(task), task.get_loop().time
+    try:
+        part: bytes | None = stream.body
+        while part is not None:
+            event = {"type": "http.response.body", "body": part, "more_body": True}
+            await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            part = await anext(stream.parts, None)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    finally:
+        deadline.close()
+
+
+async def _refuse(error: GatewayError, scope: Scope, send: Send) -> None:
+    request_id = new_request_id()
+    answer = answered(failure(error, request_id, DEFAULT_DIALECT), request_id, DEFAULT_DIALECT, None)
+    answer.headers[b"connection"] = b"close"
+    await _send(answer, scope, send)
+
+
+class Application:
+    """Sends each request to its handler, and starts and stops the process with the server."""
+
+    def __init__(self, serve: str) -> None:
+        if serve not in ("gateway", "console", "all"):
+            raise ValueError(f"SERVE is {serve!r}; it must be gateway, console or all.")
+        self.api = LeanHandler()
+        self.serves_api = serve != "console"
+        self.console = ASGIHandler() if serve != "gateway" else None
+
+    @markcoroutinefunction
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answers one connection of the server.
+
+        It gives the handler's coroutine on: one of its own would be gone through whenever a request waits.
+        """
+        if scope["type"] == "lifespan":
+            return self._live(receive, send)
+        path: str = scope["path"]
+        if self.console is not None and not path.startswith(API_PATHS):
+            return self._show_console(self.console, scope, receive, send)
+        if self.serves_api or path == "/healthz":
+            return self.api(scope, receive, send)
+        return _refuse(NotFound("The API is not served here."), scope, send)
+
+    async def _show_console(self, console: ASGIHandler, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the stock handler on a body that is whole and not too long: it would write any length to the disk."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            parts = [await _read_body(scope, receive, task, CONSOLE_BODY_BYTES)]
+        except ClientGone:
+            return
+        except GatewayError as error:
+            await _refuse(error, scope, send)
+            return
+
+        async def replayed() -> MutableMapping[str, Any]:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(), "more_body": False}
+            return await receive()
+
+        await console(scope, replayed, send)  # type: ignore[arg-type]
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        here: process.Process | None = None
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    if self.serves_api:
+                        here = process.install()
+                        await here.start()
+                    _settle_memory()
+                except Exception as error:
+                    logger.exception("the gateway could not start")
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                if here is not None:
+                    await here.stop()
+                    process.uninstall()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def _settle_memory() -> None:
+    """What is loaded by now stays for good: the collector, a tenth of a request's cost otherwise, leaves it alone."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 50)
+
+
+application = Application(settings.SERVE)

@@ -1,0 +1,335 @@
+"""`python -m gateway.door.server`: the web server, with what its HTTP parser leaves open closed.
+
+httptools has no cap on headers and no timeout for a request that never becomes whole, so a client could hold sockets
+for ever, or grow memory before any key is checked. And a socket that is closed while a request still arrives on it is
+reset by the kernel, which can destroy the answer before the client has read it. The guard sits where the bytes come in
+and where the connection ends.
+"""
+
+import argparse
+import asyncio
+import re
+import secrets
+from http import HTTPStatus
+from itertools import chain
+from typing import Any, cast
+from urllib.parse import unquote
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.door.exchange import Exchange
+from gateway.process import telemetry
+from gateway.wire import strict_json
+from gateway.wire.errors import GatewayError, HeadersTooLarge, InvalidRequest
+
+HEADER_BYTES = 64 * 1024
+HEADER_FIELDS = 256
+HEADER_SECONDS = 10.0
+# Longer than clients and proxies keep an idle connection, so that it is they who end it and no request meets its end.
+IDLE_SECONDS = 75
+# What a client may still send once it has been refused, so that it can read why.
+PARTING_SECONDS = 10.0
+PARTING_BYTES = 128 * 1024 * 1024
+STALL_SECONDS = 60.0  # a client that takes nothing of its answer for so long is gone
+HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]*")  # RFC 9110, 7.2, without what no host name of ours has
+
+
+class Connection:
+    """A transport as uvicorn uses it, with two ways to end it that uvicorn does not know.
+
+    After `part` our side is closed and the client's is not: what it still sends is counted and thrown away, until it
+    ends, or sends too much, or takes too long.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._left = PARTING_BYTES
+        self.write, self.writelines = transport.write, transport.writelines
+        self.unread = False  # more of the request is to come: `close` is `part` then
+        self.parted = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self.parted or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Ends the connection once what was written is out."""
+        if self.unread:
+            self.part()
+        elif not self.is_closing():
+            left = self._transport.get_write_buffer_size()
+            self._transport.close()
+            if left:
+                self._timer = self._loop.call_later(STALL_SECONDS, self._stalled, left)
+
+    def part(self) -> None:
+        """Closes our side once what was written is out."""
+        if not self.is_closing():
+            self.parted = True
+            self._transport.write_eof()
+            if not self._transport.is_reading():
+                self._transport.resume_reading()
+            self._timer = self._loop.call_later(PARTING_SECONDS, self._transport.abort)
+
+    def discard(self, size: int) -> None:
+        """Counts bytes that nobody wants."""
+        self._left -= size
+        if self._left < 0:
+            self._transport.abort()
+
+    def lost(self) -> None:
+        """The connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _stalled(self, before: int) -> None:
+        left = self._transport.get_write_buffer_size()
+        if left >= before:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(STALL_SECONDS, self._stalled, left)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's httptools protocol with bounds on a request's head, and refusals that can be read."""
+
+    _line: Connection
+    _clock: asyncio.TimerHandle | None = None
+    _in_head = False
+    _in_trailer = False  # or between a chunk's size and its bytes
+    _deaf = False  # what comes is not HTTP any more
+    _head_bytes = 0
+    _fault: GatewayError | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Starts the clock of the first request."""
+        self._line = Connection(transport, self.loop)
+        super().connection_made(cast(asyncio.Transport, self._line))
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the clocks."""
+        self._stop_clock()
+        self._line.lost()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses, unless nothing more is wanted."""
+        if self._line.parted or self._deaf:
+            self._line.discard(len(data))
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._refuse(self._fault or _malformed())
+        if self._line.is_closing() or self._deaf:
+            return
+        if self._in_head or self._in_trailer:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEADER_BYTES:
+                self._refuse(_headers_too_large())
+                return
+        # Line ends between requests begin none, but they have stopped the clock of the idle connection.
+        if self._in_head or (self.timeout_keep_alive_task is None and not self._answering()):
+            self._start_clock()
+
+    def on_message_begin(self) -> None:
+        """A request begins: its head must be whole in time, and in bounds."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: its exchange begins, behind the one before. The body has a deadline of its own."""
+        self._in_head = False
+        self._stop_clock()
+        parser, scope = self.parser, self.scope
+        method, version = parser.get_method(), parser.get_http_version()
+        self._fault = _fault_in_head(method, self.url, version, self.headers)
+        if self._fault is not None:
+            raise self._fault  # the parser stops
+        if parser.should_upgrade():
+            return
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["method"], scope["http_version"] = method.decode("ascii"), version
+        scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
+        scope["query_string"] = url.query or b""
+        self._line.unread = True
+        busy = self._answering()
+        self.cycle = Exchange(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            False,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            version == "1.1" and parser.should_keep_alive(),
+            self.on_response_complete,
+        )
+        if busy:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+        else:
+            self._start_asgi_task(self.cycle, self.app)
+        # Trailers (RFC 9110, 6.5) come as headers do, but after the key has been checked: they are not taken.
+        self.headers = []
+
+    def on_chunk_header(self) -> None:
+        """A chunk's bytes come next or, after the last one's size, trailers, which are counted as a head is."""
+        self._in_trailer, self._head_bytes = True, 0
+
+    def on_body(self, body: bytes) -> None:
+        """Takes a part of the body, unless the answer is out already."""
+        self._in_trailer = False
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._in_trailer = False
+        if not self.parser.should_upgrade():
+            self._line.unread = False
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
+    def shutdown(self) -> None:
+        """The server stops: a refused client has had its time."""
+        if self._line.parted:
+            self._line.abort()
+        else:
+            super().shutdown()
+
+    def _parse(self, data: bytes) -> None:
+        """Feeds the parser. Who offers HTTP/2, as Java's client does at first, is answered in HTTP/1.1 (RFC 9110, 7.8).
+
+        The parser stops at such a head, as if the body were another protocol's, so it is given the head anew, without
+        the offer.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = data[upgrade.args[0] :]
+            lines = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
+            lines += [name + b": " + value for name, value in self.headers if name not in (b"connection", b"upgrade")]
+            data = b"\r\n".join([*lines, b"", rest])
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, error: GatewayError) -> None:
+        """Answers, and ends the connection. In the place of another request's answer nothing is said."""
+        self._stop_clock()
+        if self._answering():
+            if not self.cycle.more_body:  # what came is the start of another request: this one is still answered
+                self.cycle.keep_alive = False
+                self._deaf = self._line.unread = True
+                return
+            if self.cycle.response_started or self.pipeline:
+                self._line.abort()
+                return
+            # It waits for a body that will not come.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        body = strict_json.dumps(error.body())
+        head = (
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
+            f"x-request-id: {secrets.token_hex(16)}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        self._line.write(head.encode() + body)
+        self._line.part()
+        telemetry.answers.count(error.status)
+
+    def _start_clock(self) -> None:
+        if self._clock is None:
+            self._clock = self.loop.call_later(HEADER_SECONDS, self._too_slow)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _too_slow(self) -> None:
+        self._clock = None
+        if self._answering():
+            self._start_clock()  # the next request of a client that waits for its answer to this one
+        else:
+            self._line.unread = False
+            self._line.close()
+
+
+def _fault_in_head(method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> GatewayError | None:
+    """What the parser lets through, and a proxy in front might read otherwise (RFC 9112, 2.3, 3.2 and 6.1)."""
+    size = len(url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
+    if size > HEADER_BYTES or len(headers) > HEADER_FIELDS:
+        return _headers_too_large()
+    hosts, codings = [], []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value.strip().lower())
+    if version == "1.1":
+        valid = len(hosts) == 1 and codings in ([], [b"chunked"])
+    else:
+        valid = version == "1.0" and len(hosts) <= 1 and not codings
+    if method == b"CONNECT":  # we are no proxy
+        valid = False
+    return None if valid and all(map(HOST.fullmatch, hosts)) else _malformed()
+
+
+def _malformed() -> GatewayError:
+    return InvalidRequest("The request is not valid HTTP/1.1.", code="malformed_http")
+
+
+def _headers_too_large() -> GatewayError:
+    return HeadersTooLarge(f"The headers are larger than {HEADER_BYTES} bytes, or more than {HEADER_FIELDS}.")
+
+
+def main() -> None:
+    """Serves until SIGTERM or SIGINT, then lets open requests finish for up to `--drain` seconds."""
+    parser = argparse.ArgumentParser(prog="gateway.door.server", description="The web server of gateway and console.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--drain", type=int, default=120, help="seconds open requests may take after SIGTERM")
+    options = parser.parse_args()
+    uvicorn.run(
+        "gateway.door.handler:application",
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        loop="uvloop",
+        http="gateway.door.server:GuardedProtocol",
+        ws="none",
+        access_log=False,
+        server_header=False,
+        # Which hop to believe is `authentication`'s business; here it costs and could be spoofed.
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=options.drain,
+        log_level="warning",
+    )
+
+
+if __name__ == "__main__":
+    main()

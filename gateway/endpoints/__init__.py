@@ -1,0 +1,1 @@
+"""The API's endpoints, a module for each noun of its paths."""

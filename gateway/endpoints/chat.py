@@ -1,0 +1,157 @@
+"""The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
+
+import asyncio
+import time
+
+from django.http import HttpRequest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from billing.backbone.batches import DatabaseAway
+from billing.ids import new_hex
+from gateway.door.answers import JSON, Answer, EventStream, json_answer, raw
+from gateway.door.view import ApiView
+from gateway.endpoints.queueing import Queue
+from gateway.files.store import look_up_files
+from gateway.generation import explaining
+from gateway.process import process, telemetry
+from gateway.protocols.openai_chat import ChatRequest, parse
+from gateway.relay import relay
+from gateway.request.parameters import IGNORED_HEADER, header_value
+from gateway.request.planning import prepare
+from gateway.wire import strict_json
+from gateway.wire.errors import GatewayError, InvalidRequest, RateLimited
+from gateway.wire.strict_json import BadJson
+
+STALE_SNAPSHOT_SECONDS = 60
+
+queue = Queue()
+
+
+class Chat(ApiView):
+    """A view that takes the body of a chat completion."""
+
+    async def asked(self, here: process.Process) -> ChatRequest:
+        """What is asked, checked, its files looked up. Raises `InvalidRequest`."""
+        body = self.body()
+        try:
+            asked = parse(strict_json.loads(body), len(body), self.dialect)
+        except BadJson as error:
+            raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
+        return await look_up_files(here, self.caller, asked)
+
+
+class ChatCompletions(Chat):
+    """POST /v1/chat/completions."""
+
+    endpoint = "chat/completions"
+
+    async def post(self, request: HttpRequest) -> Answer:
+        """Answers a chat completion, streamed or whole."""
+        here = process.current()
+        snapshot = here.snapshots.current  # once: the whole request sees one configuration
+        id = new_hex()
+        asked = await self.asked(here)
+        explain = explaining.wished(self.fields)
+        call = None
+        try:
+            call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
+            call.explain = explain
+            parts = relay(here, call)
+            try:
+                first = await anext(parts)
+            except RateLimited as refused:
+                first, parts = await queue.wait(here, call, refused)
+        except GatewayError as error:
+            if explain and (plan := call.plan if call else error.plan):
+                error.more.setdefault(explaining.FIELD, explaining.told(plan))
+            raise
+        answer: Answer
+        if asked.stream:
+            answer = EventStream(first, parts)
+        else:
+            await parts.aclose()
+            answer = Answer(first, JSON)
+        answer.headers[b"x-generation-id"] = id.encode()
+        if ignored := call.ignored:
+            answer.headers |= raw({IGNORED_HEADER: header_value(ignored)})
+        return answer
+
+
+class Route(Chat):
+    """POST /v1/route: where a chat completion of this body would go, without going there."""
+
+    endpoint = "route"
+
+    async def post(self, request: HttpRequest) -> Answer:
+        """The plan. Nothing is dialled, held, billed or written.
+
+        What would be refused before its hold is refused alike, with the plan beside the error once there is one.
+        """
+        here = process.current()
+        asked = await self.asked(here)
+        try:
+            call = prepare(
+                here, here.snapshots.current, self.caller, asked, new_hex(), self.request_id, self.fields,
+                looking=True,
+            )  # fmt: skip
+        except GatewayError as error:
+            if error.plan:
+                error.more[explaining.FIELD] = explaining.told(error.plan)
+            raise
+        return json_answer({"object": "route", explaining.FIELD: explaining.told(call.plan)})
+
+
+class Health(ApiView):
+    """GET /healthz: the process answers."""
+
+    public = True
+    for_pages = False
+
+    async def get(self, request: HttpRequest) -> Answer:
+        """200 as long as the event loop turns."""
+        return json_answer({"status": "ok"})
+
+
+class Readiness(ApiView):
+    """GET /readyz: the process can take paid work."""
+
+    public = True
+    for_pages = False
+
+    async def get(self, request: HttpRequest) -> Answer:
+        """200, or 503 naming what is missing. `configuration` is the last change it follows."""
+        here = process.current()
+        snapshots, spool = here.snapshots, here.backbone.spool
+        age = time.monotonic() - snapshots.read_at if snapshots.read_at else None
+        missing = []
+        if age is None or age > STALE_SNAPSHOT_SECONDS:
+            missing.append("configuration")
+        try:
+            await here.backbone.connections.call("select 1", [])
+        except DatabaseAway:
+            missing.append("database")
+        if spool.full:
+            missing.append("disk")
+        state = {
+            "status": "unready" if missing else "ready",
+            "missing": missing,
+            "configuration": snapshots.last_change,
+            "spooled": spool.lines,
+        }
+        return json_answer(state, 503 if missing else 200)
+
+
+class Metrics(ApiView):
+    """GET /metrics, in Prometheus' text format."""
+
+    public = True
+    for_pages = False
+
+    async def get(self, request: HttpRequest) -> Answer:
+        """The process's metrics."""
+        here = process.current()
+        telemetry.open_calls.set(len(here.open_calls))
+        telemetry.spooled.set(here.backbone.spool.lines)
+        telemetry.tasks.set(len(asyncio.all_tasks()))
+        telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
+        return Answer(generate_latest(), CONTENT_TYPE_LATEST.encode())

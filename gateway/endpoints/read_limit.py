@@ -1,0 +1,40 @@
+"""How often a key may read the books: so many times a minute and endpoint, counted in PostgreSQL for all processes.
+
+Windows are the minutes of the database's clock. A key has one row an endpoint, whatever the traffic; the table is
+unlogged, so a crash of the server forgets a minute of counts and nothing else.
+"""
+
+from django.conf import settings
+
+from accounts.callers import Caller
+from billing.backbone.batches import DatabaseAway
+from gateway.process import process
+from gateway.wire.errors import TooManyReads, Unavailable
+
+# The row's lock orders what arrives at once. A call that waited for it may come from the minute before: it counts in
+# the newer one, and never winds the window back.
+COUNT = """
+    insert into gateway_readcount as c (key, endpoint, minute, reads)
+    values (%s, %s, date_trunc('minute', clock_timestamp(), 'UTC'), 1)
+    on conflict (key, endpoint) do update
+       set reads = case when excluded.minute > c.minute then 1 else c.reads + 1 end,
+           minute = greatest(c.minute, excluded.minute)
+    returning reads, ceil(extract(epoch from minute + interval '1 minute' - clock_timestamp()))::integer
+"""
+
+
+async def count_read(caller: Caller, endpoint: str) -> None:
+    """Counts one read of `endpoint` by the caller's key, refused ones too.
+
+    Raises `TooManyReads` past the `MANAGEMENT_READS_A_MINUTE` setting (0: no limit), `Unavailable`.
+    """
+    most = settings.MANAGEMENT_READS_A_MINUTE
+    if not most:
+        return
+    try:
+        rows = await process.current().backbone.connections.call(COUNT, [caller.key, endpoint])
+    except DatabaseAway as error:
+        raise Unavailable("The books cannot be read just now.", retry_after=1) from error
+    reads, left = rows[0]
+    if reads > most:
+        raise TooManyReads(f"A key may read this {most} times a minute.", retry_after=max(left, 1))

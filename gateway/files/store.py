@@ -1,0 +1,265 @@
+"""Files that clients upload: stored sealed, opened and deleted for their own project alone.
+
+Every statement names the project, so another tenant's file, an expired one and one that never was are the same: not
+there. Content is sealed for its file and its project: a row copied to another does not open.
+
+Only requests that name a file come here. A large one costs a connection, memory and milliseconds of a core for a while,
+so `AT_ONCE` of them are worked on at a time in a process, their sealing in threads of their own, and content is read in
+pieces: the loop that relays streams never waits for a whole file.
+"""
+
+import asyncio
+import logging
+import re
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from django.conf import settings
+
+from accounts.callers import Caller
+from accounts.sealing import CannotOpen, open_bytes, seal_bytes
+from billing.backbone.batches import Connections, DatabaseAway
+from billing.ids import new_id
+from gateway.files.inlining import OpenFile, Reference, inlined, recounted, references
+from gateway.files.uploads import Upload, read_upload
+from gateway.protocols.openai_chat import ChatRequest
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from gateway.process.process import Process
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 4  # contents a process moves at a time
+PATIENCE = 10.0  # seconds a request waits for its turn
+PIECE = 1 << 20  # bytes of content a statement reads
+MOST_FILES = 10_000  # a project's; with its bytes bounded too, counting them stays cheap
+DAY = 24 * 3600
+
+_ID = re.compile(r"file-([0-9a-f]{32})")
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored file without its content: `bytes` as uploaded, times UTC, None: kept until it is deleted."""
+
+    id: UUID
+    filename: str
+    purpose: str
+    media_type: str
+    bytes: int
+    created_at: datetime
+    expires_at: datetime | None
+
+
+COLUMNS = "id, filename, purpose, media_type, bytes, created_at, expires_at"
+OURS = "project_id = %(project)s and (expires_at is null or expires_at > now())"
+STORE = "select * from gateway_store_file(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+FIND = f"select {COLUMNS} from gateway_storedfile where {OURS} and id = any(%(ids)s)"  # noqa: S608 - constants
+READ = "select substring(content from %s for %s) from gateway_storedfile where id = %s and project_id = %s"
+DELETE = f"delete from gateway_storedfile where {OURS} and id = %(id)s returning id"  # noqa: S608 - constants
+LIST = {
+    order: f"select {COLUMNS} from gateway_storedfile where {OURS}"  # noqa: S608 - constants
+    " and (%(purpose)s::text is null or purpose = %(purpose)s)"
+    f" and (%(after)s::uuid is null or id {beyond} %(after)s) order by id {order} limit %(limit)s"
+    for order, beyond in (("asc", ">"), ("desc", "<"))
+}
+
+
+def file_id(id: UUID) -> str:
+    """A file's id as clients see it."""
+    return f"file-{id.hex}"
+
+
+def parse_id(text: str) -> UUID | None:
+    """The id in a client's words; None for what cannot be one."""
+    match = _ID.fullmatch(text)
+    return UUID(hex=match[1]) if match else None
+
+
+def place(id: UUID, project: UUID) -> str:
+    """What a file's content is sealed for."""
+    return f"file {id} of project {project}"
+
+
+def no_such_file(param: str | None = None) -> NotFound:
+    """The one answer to an id that is not there, whosever it may be."""
+    return NotFound("There is no such file.", code="file_not_found", param=param)
+
+
+class Files:
+    """A process's way to the files. Every method raises `Unavailable` when the database or a turn is not to be had."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="files")
+
+    async def store(self, caller: Caller, content_type: str, form: bytes) -> Entry:
+        """Stores the file in an upload form, for the caller's project.
+
+        Raises what `read_upload` raises, and `InvalidRequest` when the project has no room; nothing is stored then.
+        """
+        id = new_id()
+        async with self._turn():
+            upload, sealed = await self._in_thread(_sealed, content_type, form, id, caller.project)
+            days = settings.FILES_RETENTION_DAYS
+            lifetimes = [seconds for seconds in (days * DAY, upload.lifetime) if seconds]
+            row = (id, caller.project, caller.key, upload.filename, upload.purpose, upload.media_type)
+            limits = (min(lifetimes, default=None), settings.FILES_PROJECT_BYTES, MOST_FILES)
+            rows = await self._call(STORE, (*row, len(upload.content), sealed, *limits))
+        verdict, created_at, expires_at = rows[0]
+        if verdict != "stored":
+            limit = f"{settings.FILES_PROJECT_BYTES} bytes" if verdict == "bytes" else f"{MOST_FILES} files"
+            raise InvalidRequest(
+                f"With this file the project would pass its limit of {limit}. Delete some first.",
+                code="file_storage_full",
+                param="file",
+            )
+        return Entry(
+            id, upload.filename, upload.purpose, upload.media_type, len(upload.content), created_at, expires_at
+        )
+
+    async def find(self, project: UUID, ids: Sequence[UUID]) -> dict[UUID, Entry]:
+        """The project's files among `ids`."""
+        rows = await self._call(FIND, {"project": project, "ids": list(ids)})
+        return {row[0]: Entry(*row) for row in rows}
+
+    async def page(
+        self, project: UUID, *, limit: int, after: UUID | None, order: str, purpose: str | None
+    ) -> list[Entry]:
+        """At most `limit` of the project's files beyond `after`; `order` is desc, the newest first, or asc."""
+        params = {"project": project, "limit": limit, "after": after, "purpose": purpose}
+        return [Entry(*row) for row in await self._call(LIST[order], params)]
+
+    async def read(self, project: UUID, entry: Entry) -> bytes:
+        """The content of a file. Raises `NotFound` when it has been deleted meanwhile."""
+        async with self._turn():
+            sealed = await self._sealed(project, entry.id)
+            return await self._in_thread(_opened, sealed, entry.id, project)
+
+    async def open(self, project: UUID, entry: Entry) -> OpenFile:
+        """A file to put into a request. Raises `NotFound` when it has been deleted meanwhile."""
+        async with self._turn():
+            sealed = await self._sealed(project, entry.id)
+            content = await self._in_thread(lambda: b64encode(_opened(sealed, entry.id, project)).decode())
+        return OpenFile(entry.filename, entry.media_type, content)
+
+    async def delete(self, project: UUID, id: UUID) -> bool:
+        """Deletes a file. False when it is not there."""
+        return bool(await self._call(DELETE, {"project": project, "id": id}))
+
+    async def _sealed(self, project: UUID, id: UUID) -> bytes:
+        """A whole content is slow to arrive and holds up the loop while it is decoded; a piece is and does neither."""
+        pieces: list[bytes] = []
+        while not pieces or len(pieces[-1]) == PIECE:
+            rows = await self._call(READ, (len(pieces) * PIECE + 1, PIECE, id, project))
+            if not rows:
+                raise no_such_file()
+            pieces.append(rows[0][0])
+        return b"".join(pieces)
+
+    async def _call(self, query: str, params: Any) -> list[tuple[Any, ...]]:
+        try:
+            return await self._connections.call(query, params)
+        except DatabaseAway as error:
+            raise Unavailable("Files cannot be reached just now. Try again shortly.", retry_after=1) from error
+
+    async def _in_thread(self, work: Callable[..., Result], *args: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args))
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise Unavailable("Too many files are moved at once. Try again shortly.", retry_after=2) from error
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+async def look_up_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
+    """The request with the uploaded files that it names counted as what they are, from what is stored about them.
+
+    For before the hold: whoever has no money for a request cannot have its files moved. Any key of the project may name
+    its files. Raises `InvalidRequest` with the param for a file that is not there, whosever it may be, and for files
+    longer together than one may be; `Unavailable`.
+    """
+    if not asked.file_ids:
+        return asked
+    total = 0
+    types = {}
+    for reference, entry in await _named(process, caller, asked):
+        types[reference.file_id] = entry.media_type
+        total += entry.bytes
+        if total > settings.FILES_MAX_BYTES:
+            raise InvalidRequest(
+                f"The files of one request may be {settings.FILES_MAX_BYTES} bytes together.",
+                code="files_too_large",
+                param=reference.param,
+            )
+    return recounted(asked, types)
+
+
+async def inline_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
+    """The request with the content of the files that it names in it, for one dial; it itself when it names none.
+
+    Looked up anew: the content is not kept for as long as an answer takes. Raises as `look_up_files` does for what was
+    deleted meanwhile.
+    """
+    if not asked.file_ids:
+        return asked
+    opened: dict[str, OpenFile] = {}
+    for reference, entry in await _named(process, caller, asked):
+        if reference.file_id not in opened:
+            try:
+                opened[reference.file_id] = await process.files.open(caller.project, entry)
+            except NotFound as error:
+                raise _not_there(reference) from error
+    return inlined(asked, opened)
+
+
+async def _named(process: "Process", caller: Caller, asked: ChatRequest) -> list[tuple[Reference, Entry]]:
+    """The files that a request names, each as often as it does. Raises `InvalidRequest` for the first not there."""
+    named = references(asked)
+    ids = {reference.file_id: parse_id(reference.file_id) for reference in named}
+    entries = await process.files.find(caller.project, [id for id in ids.values() if id])
+    found = []
+    for reference in named:
+        entry = entries.get(ids[reference.file_id] or NO_ID)
+        if entry is None:
+            raise _not_there(reference)
+        found.append((reference, entry))
+    return found
+
+
+def _not_there(reference: Reference) -> InvalidRequest:
+    return InvalidRequest("There is no such file.", code="file_not_found", param=reference.param)
+
+
+NO_ID = UUID(int=0)
+
+
+def _sealed(content_type: str, form: bytes, id: UUID, project: UUID) -> tuple[Upload, bytes]:
+    upload = read_upload(content_type, form, settings.FILES_MAX_BYTES)
+    return upload, seal_bytes(upload.content, place(id, project))
+
+
+def _opened(sealed: bytes, id: UUID, project: UUID) -> bytes:
+    try:
+        return open_bytes(sealed, place(id, project))
+    except CannotOpen as error:
+        logger.error("file %s of project %s does not open under any of SEALING_KEYS", id, project)
+        raise GatewayError("The file cannot be read any more. Upload it again.", code="file_unreadable") from error

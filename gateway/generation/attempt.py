@@ -1,0 +1,130 @@
+"""One dial's account: which offer, with which credential, what became of it, and what its offer's health is told."""
+
+import logging
+import time
+
+from billing.backbone.settlement import Try
+from billing.models import Basis
+from billing.tokens import Tokens, estimate
+from gateway.generation.itinerary import Stop
+from gateway.process import telemetry
+from gateway.protocols.openai_chat import AnswerReader
+from gateway.wire.errors import UpstreamFault
+from routing.health.faults import Fault
+from routing.health.health import Health, Trial
+
+logger = logging.getLogger(__name__)
+
+
+class Attempt:
+    """One dial of a generation, from before its row is written.
+
+    - `candidate`, `credential`: where it goes; None: the provider takes no credential
+    - `claimed`: the probes it has taken; such a dial is seen through even when its client leaves
+    - `row`: what will be stored of it
+    - `reader`: of its answer, once there is one; `relayed`: the client has been sent something of that
+    - `seen_off`: somebody else waits for its verdict
+    """
+
+    __slots__ = (
+        *("candidate", "claimed", "credential", "reader", "relayed", "row", "seen_off"),
+        *("_health", "_over", "_size_class", "_started", "_streamed", "_trial"),
+    )
+
+    def __init__(self, health: Health, stop: Stop, size_class: int, streamed: bool) -> None:
+        self.candidate = stop.candidate
+        self.credential = stop.credential
+        self.claimed = stop.claimed
+        self.row: Try
+        self.reader: AnswerReader | None = None
+        self.relayed = self.seen_off = False
+        self._health = health
+        self._size_class = size_class
+        self._streamed = streamed
+        self._trial: Trial | None = None
+        self._started = time.monotonic()
+        self._over = False
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is a probe that has no verdict yet."""
+        return bool(self.claimed) and not self._over and not (self._streamed and self.row.ttft_ms is not None)
+
+    def begin(self) -> None:
+        """The dial begins now."""
+        self._started = time.monotonic()
+        self._trial = self._health.begin(
+            self.candidate.offer,
+            self.credential,
+            self._started,
+            claimed=self.claimed,
+            size_class=self._size_class,
+            streamed=self._streamed,
+        )
+
+    def first_event(self) -> None:
+        """Notes the first meaningful event of a stream, or the first bytes of a whole answer."""
+        if self.row.ttft_ms is None:
+            now = time.monotonic()
+            self.row.ttft_ms = round((now - self._started) * 1000)
+            if self._streamed and self._trial is not None:
+                self._trial.first_byte(now)
+
+    def completed(self) -> None:
+        """The answer is whole."""
+        self._end("completed")
+        self.acquitted()
+
+    def failed(self, fault: UpstreamFault, generation: str) -> None:
+        """The provider failed; `generation` is the id that the log names."""
+        row = self.row
+        self._end("failed")
+        row.fault, row.upstream_status = fault.kind.value, fault.upstream_status
+        self.condemned(fault)
+        telemetry.faults.labels(row.provider, row.fault).inc()
+        if fault.kind is not Fault.REJECTED:  # that one's words are the client's, and may quote what it asked
+            logger.warning("%s: %s failed: %s, %r", generation, row.provider, row.fault, fault.detail)
+
+    def left(self, status: str) -> None:
+        """It ended without a verdict, as `status`; does nothing when it has ended."""
+        if not self._over:
+            self._end(status)
+            if not self.seen_off:
+                self.given_up()
+
+    # --- the verdict, which may come after the end ---
+
+    def acquitted(self) -> None:
+        """The offer works."""
+        if self._trial is not None:
+            tokens, _ = self.tokens(0)
+            self._trial.succeeded(time.monotonic(), tokens.completion)
+
+    def condemned(self, fault: UpstreamFault) -> None:
+        """The offer, its credential or nobody is to blame."""
+        if self._trial is not None:
+            self._trial.failed(fault.kind, time.monotonic(), fault.retry_after, fault.upstream_status)
+
+    def given_up(self) -> None:
+        """No verdict will come."""
+        now = time.monotonic()
+        if self._trial is not None:
+            self._trial.left(now)
+        else:
+            self._health.rests.release(self.claimed, now)
+        self.claimed = ()
+
+    def _end(self, status: str) -> None:
+        if not self._over:
+            self._over = True
+            self.row.status = status
+            self.row.duration_ms = round((time.monotonic() - self._started) * 1000)
+
+    def tokens(self, text_bytes: int) -> tuple[Tokens, Basis]:
+        """What it used, and how that is known; `text_bytes` is the length of the prompt, for an estimate."""
+        reader = self.reader
+        if reader is not None and reader.usage is not None:
+            return reader.usage, Basis.REPORTED
+        if reader is None or not (self.relayed or reader.complete):
+            return Tokens(), Basis.NOTHING
+        return Tokens(estimate(text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED

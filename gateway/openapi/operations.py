@@ -1,0 +1,369 @@
+"""What the code of a view does not say of itself: its parameters, its answers' types, and how it can fail.
+
+`OPERATIONS` has a row for each method of each view, by their names. The document cannot be made without a route's row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.endpoints.files import MOST_LISTED
+from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE, Shape
+from gateway.endpoints.performance import METRICS
+from gateway.endpoints.statistics import MOST_LIMIT, USAGE_METRICS, WIDTHS
+from gateway.openapi.answers import (
+    AnthropicModel,
+    AnthropicModelList,
+    BalanceAnswer,
+    File,
+    FileDeleted,
+    FilePage,
+    Generation,
+    GoogleModel,
+    GoogleModelList,
+    HealthAnswer,
+    Model,
+    ModelList,
+    QuotaAnswer,
+    ReadyAnswer,
+    RouteAnswer,
+    UploadForm,
+    UsageAnswer,
+)
+from gateway.openapi.chat_answers import ChatCompletion, ChatCompletionChunk
+from gateway.openapi.chat_requests import ChatCompletionRequest
+from gateway.openapi.statistics import (
+    LeaderboardAnswer,
+    MarketShareAnswer,
+    ModelUsageAnswer,
+    PerformanceAnswer,
+    TimeseriesAnswer,
+    TrendingAnswer,
+)
+from gateway.wire.errors import (
+    SHOWN,
+    BodyTooLarge,
+    Forbidden,
+    GatewayError,
+    HeadersTooLarge,
+    InsufficientCredit,
+    InvalidRequest,
+    NotFound,
+    RateLimited,
+    TooManyReads,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedMediaType,
+    UpstreamFault,
+)
+from routing.health.faults import Fault as F
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query, or a header. `sample` is for the curl line."""
+
+    name: str
+    schema: Schema
+    description: str
+    sample: str = ""
+    place: str = "query"
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of a view.
+
+    - `title`: what it does, in a few words
+    - `answers`: types of the 200's JSON, any of them; `by_shape`: instead of them where a route has that shape
+    - `media`: the 200's media type if it is not JSON; `statuses`: further answers, their descriptions and types
+    - `headers`: of the 200, with their descriptions; those that end with `?` are not always there
+    - `errors`: one of each kind that it may end with, besides those of every call
+    - `body`, `body_media`: the request's type; `sample`: its example
+    - `names`: samples for the path's parameters
+    """
+
+    tag: str
+    title: str
+    answers: tuple[type, ...] = ()
+    by_shape: Mapping[Shape, tuple[type, ...]] = field(default_factory=dict)
+    media: str = "application/json"
+    statuses: Mapping[int, tuple[str, type | None]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    errors: tuple[GatewayError, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    body: type | None = None
+    body_media: str = "application/json"
+    sample: Mapping[str, Any] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    stream: type | None = None
+    about: str = ""
+
+
+CHAT, MODELS, BOOKS, FILES, SERVICE = "Chat", "Models", "Usage and money", "Files", "Service"
+TAGS = {
+    CHAT: "Ask a model. Every answer is accounted for, token by token.",
+    MODELS: "What the key may call, in the shapes of three vendors' clients.",
+    BOOKS: "What was used, what it cost and what is left. Amounts are exact; days are UTC.",
+    FILES: "Files to name in requests. They belong to the key's project, sealed.",
+    SERVICE: "For probes, monitors and machines. No key is needed.",
+}
+
+# What any call with a key may end with, before its view runs or because something of ours is away.
+KEYED: tuple[GatewayError, ...] = (
+    *(InvalidRequest(""), Unauthenticated(""), Forbidden(""), BodyTooLarge(""), HeadersTooLarge("")),
+    *(Unavailable(""), GatewayError("")),
+)
+NO_MODEL = NotFound("", code="model_not_found")
+CHAT_ERRORS: tuple[GatewayError, ...] = (
+    *(InsufficientCredit(""), InsufficientCredit("", code="unknown_price"), NO_MODEL, RateLimited("")),
+    UnsupportedMediaType(""),
+    *(UpstreamFault(kind) for kind in SHOWN),
+    *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (404, 413, 422)),
+    *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
+    UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
+)
+ROUTE_ERRORS: tuple[GatewayError, ...] = (
+    NO_MODEL,
+    UnsupportedMediaType(""),
+    Forbidden("", code="request_too_expensive"),
+    UpstreamFault(F.RATE_LIMITED),
+    UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
+)
+
+ID = Parameter("id", {"type": "string"}, "The generation's id: an answer's `id` or x-generation-id.", "$GENERATION")
+GENERATE_ID = Parameter("generate_id", {"type": "string"}, "Another name of `id`.")
+ANTHROPIC_VERSION = Parameter(
+    "anthropic-version", {"type": "string"}, "With any value the answer has Anthropic's shape.", place="header"
+)
+EXPLAIN = Parameter(
+    "x-gateway-explain",
+    {"type": "string", "enum": ["0", "1"]},
+    "`1`: the answer, its last chunk or its error says in `x_gateway_plan` where the request could go and why.",
+    place="header",
+)
+NAMES = Parameter(
+    "x-gateway-explain",
+    {"type": "string", "enum": ["0", "1"]},
+    "`1`: the plan and the attempts name providers.",
+    place="header",
+)
+HELLO = {"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]}
+KNOWN_TAG = Parameter(
+    "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
+)
+TITLE = Parameter("X-Title", {"type": "string"}, "The calling application; kept with the generation.", place="header")
+REFERER = Parameter("HTTP-Referer", {"type": "string"}, "Its address, kept when it has no title.", place="header")
+# For clients that cannot add fields to a body; a body's `provider` wins.
+WISHES = (
+    Parameter(
+        "x-gateway-routing",
+        {"type": "string", "enum": ["priority", "order", "specified_providers", "round_robin", "least_latency"]},
+        "As `provider.routing.type`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-factor",
+        {"type": "string", "enum": ["cost", "price", "speed", "latency", "throughput", "quality"]},
+        "As `provider.routing.primary_factor`.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-providers",
+        {"type": "string"},
+        "As `provider.routing.providers`, separated by commas.",
+        place="header",
+    ),
+    Parameter(
+        "x-gateway-fallback",
+        {"type": "string"},
+        "As `provider.fallback`: `true`, `false`, or the name of a provider or model.",
+        place="header",
+    ),
+)
+DAY: Schema = {"type": "string", "format": "date"}
+METRIC = Parameter(
+    "metric", {"type": "string", "enum": list(USAGE_METRICS)}, "What is counted.", "tokens", required=True
+)
+WIDTH = Parameter("bucket_width", {"type": "string", "enum": list(WIDTHS)}, "A day or a week.", "1d", required=True)
+TOP = Parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT}, "How many are told apart; 10.", "10")
+FIRST_DAY = Parameter("starting_at", DAY, "The first UTC day.", "2026-01-01")
+LAST_DAY = Parameter("ending_at", DAY, "The last UTC day.", "2026-01-30")
+PAST = tuple(replace(parameter, required=True) for parameter in (FIRST_DAY, LAST_DAY))
+FILE_NAME = {"name": "$FILE"}
+ETAG = {"ETag": "Of the body, strong."}
+UNCHANGED: Mapping[int, tuple[str, type | None]] = {304: ("The answer of this ETag is still right.", None)}
+NO_FILE = (NotFound("", code="file_not_found"),)
+OFTEN = TooManyReads("")
+
+OPERATIONS: Mapping[str, Operation] = {
+    "ChatCompletions.post": Operation(
+        CHAT,
+        "Ask a model",
+        answers=(ChatCompletion,),
+        stream=ChatCompletionChunk,
+        headers={
+            "x-generation-id": "The generation's id, for its cost.",
+            "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
+        },
+        errors=CHAT_ERRORS,
+        parameters=(TITLE, REFERER, EXPLAIN, *WISHES),
+        body=ChatCompletionRequest,
+        sample=HELLO,
+        about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
+        "Lines that begin with a colon keep the connection alive. A failure after the first chunk is an event with "
+        "an `error` object. The ranges here are the standard dialect's; a key's dialect may narrow or widen a few.",
+    ),
+    "Route.post": Operation(
+        CHAT,
+        "See where a chat completion would go",
+        answers=(RouteAnswer,),
+        errors=ROUTE_ERRORS,
+        body=ChatCompletionRequest,
+        sample=HELLO,
+        about="The body of a chat completion, checked like one. Nothing is dialled, held or billed. Providers are "
+        "named by their slugs. With a policy in turn or by speed the next request may go elsewhere.",
+    ),
+    "Models.get": Operation(
+        MODELS,
+        "List the models this key may use",
+        answers=(ModelList, AnthropicModelList),
+        by_shape={ANTHROPIC: (AnthropicModelList,), GOOGLE: (GoogleModelList,)},
+        headers=ETAG,
+        statuses=UNCHANGED,
+        parameters=(ANTHROPIC_VERSION, KNOWN_TAG),
+    ),
+    "OneModel.get": Operation(
+        MODELS,
+        "Get one model",
+        answers=(Model, AnthropicModel),
+        by_shape={ANTHROPIC: (AnthropicModel,), GOOGLE: (GoogleModel,)},
+        headers=ETAG,
+        statuses=UNCHANGED,
+        errors=(NO_MODEL,),
+        parameters=(ANTHROPIC_VERSION, KNOWN_TAG),
+        names={"name": "openai/gpt-4.1-mini"},
+    ),
+    "Generations.get": Operation(
+        BOOKS,
+        "Get what a generation used and cost",
+        answers=(Generation,),
+        errors=(NotFound("", code="generation_not_found"), OFTEN),
+        parameters=(ID, GENERATE_ID, NAMES),
+    ),
+    "Balance.get": Operation(BOOKS, "Get the organization's balance", answers=(BalanceAnswer,), errors=(OFTEN,)),
+    "UsageReport.get": Operation(
+        BOOKS,
+        "Get usage by day and model",
+        answers=(UsageAnswer,),
+        errors=(OFTEN,),
+        parameters=(
+            Parameter("starting_at", DAY, "The first UTC day.", "2026-01-01"),
+            Parameter("ending_at", DAY, "The last UTC day; at most 31 in all.", "2026-01-31"),
+            Parameter(
+                "group_by", {"type": "string", "enum": ["day", "model", "day,model", "model,day"]}, "The rows.", "model"
+            ),
+        ),
+    ),
+    "Timeseries.get": Operation(
+        BOOKS,
+        "Get use over time by model",
+        answers=(TimeseriesAnswer,),
+        parameters=(METRIC, WIDTH, FIRST_DAY, LAST_DAY, TOP),
+        about="At most 60 buckets; by default the last 30 days or 12 weeks. Weeks begin on Monday, and days are moved "
+        "back to theirs. Models beyond the limit are `__others__`.",
+    ),
+    "MarketShare.get": Operation(
+        BOOKS,
+        "Get use over time by author",
+        answers=(MarketShareAnswer,),
+        parameters=(METRIC, WIDTH, FIRST_DAY, LAST_DAY, TOP),
+        about="As the time series by model. Values are absolute.",
+    ),
+    "Leaderboard.get": Operation(
+        BOOKS,
+        "Get the models by use",
+        answers=(LeaderboardAnswer,),
+        parameters=(METRIC, FIRST_DAY, LAST_DAY, TOP),
+        about="By default since the organization's first day. `__others__` has the rank after the last.",
+    ),
+    "ModelUsage.get": Operation(
+        BOOKS,
+        "Get one model's use by day",
+        answers=(ModelUsageAnswer,),
+        parameters=(
+            Parameter("model", {"type": "string", "minLength": 1}, "Its slug.", "openai/gpt-4.1-mini", required=True),
+            METRIC,
+            *PAST,
+        ),
+        about="At most 30 days. Days without use are left out; a model that nobody used has none.",
+    ),
+    "Trending.get": Operation(
+        BOOKS,
+        "Get the models whose use grows",
+        answers=(TrendingAnswer,),
+        parameters=(METRIC, WIDTH, replace(LAST_DAY, description="The last UTC day; yesterday."), TOP),
+        about="A day against the day before, or seven days against the seven before. The score is log(1 + value) x "
+        "(value + a) / (previous value + a), where a is 1000 tokens or a cent.",
+    ),
+    "Performance.get": Operation(
+        BOOKS,
+        "Get the fastest models, or the best cached",
+        answers=(PerformanceAnswer,),
+        parameters=(
+            Parameter(
+                "metric",
+                {"type": "string", "enum": list(METRICS)},
+                "Tokens a second, mean milliseconds to the first token, or the share of prompt tokens from a cache.",
+                "ttft",
+                required=True,
+            ),
+            *PAST,
+        ),
+        about="At most 30 days; the ten best models, of your own requests alone.",
+    ),
+    "TokenUsage.get": Operation(BOOKS, "Get what this key may still spend", answers=(QuotaAnswer,), errors=(OFTEN,)),
+    "FileList.post": Operation(
+        FILES,
+        "Upload a file",
+        answers=(File,),
+        errors=(UnsupportedMediaType(""),),
+        body=UploadForm,
+        body_media="multipart/form-data",
+        sample={"purpose": "user_data", "file": "@report.pdf"},
+    ),
+    "FileList.get": Operation(
+        FILES,
+        "List the project's files",
+        answers=(FilePage,),
+        parameters=(
+            Parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST_LISTED}, "How many.", "100"),
+            Parameter("after", {"type": "string"}, "The id of the file that the page begins behind."),
+            Parameter("order", {"type": "string", "enum": ["asc", "desc"]}, "The oldest or the newest first."),
+            Parameter("purpose", {"type": "string"}, "Only files of this purpose."),
+        ),
+    ),
+    "OneFile.get": Operation(FILES, "Get a file's description", answers=(File,), errors=NO_FILE, names=FILE_NAME),
+    "OneFile.delete": Operation(FILES, "Delete a file", answers=(FileDeleted,), errors=NO_FILE, names=FILE_NAME),
+    "FileContent.get": Operation(
+        FILES,
+        "Get a file's content",
+        media="application/octet-stream",
+        headers={"Content-Disposition": "The file's name."},
+        errors=NO_FILE,
+        names=FILE_NAME,
+    ),
+    "Health.get": Operation(SERVICE, "See whether the process answers", answers=(HealthAnswer,)),
+    "Readiness.get": Operation(
+        SERVICE,
+        "See whether it takes paid work",
+        answers=(ReadyAnswer,),
+        statuses={503: ("Not ready; `missing` says why.", ReadyAnswer)},
+    ),
+    "Metrics.get": Operation(SERVICE, "Get metrics for Prometheus", media="text/plain"),
+    "Document.get": Operation(SERVICE, "Get this description, for machines", answers=(dict,)),
+    "Page.get": Operation(SERVICE, "Get this description, for people", media="text/html"),
+}

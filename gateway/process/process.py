@@ -1,0 +1,117 @@
+"""What one gateway process keeps between requests, made when it starts and given back when it stops."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from django.conf import settings
+
+from accounts.callers import Caller
+from billing.backbone.backbone import Backbone
+from gateway.files.store import Files
+from gateway.process.ejections import Ejections
+from gateway.process.published import Statistics
+from gateway.process.seats import Rotations, Seats
+from gateway.process.snapshot import Snapshots
+from gateway.upstream.client import Upstream
+from gateway.upstream.egress import Egress, parse_allow
+from routing.health.retries import RetryBudget
+
+
+class OpenCall(Protocol):
+    """A call in progress that can be cut off."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    def cut(self) -> None: ...
+
+
+class OpenCalls(set[OpenCall]):
+    """The calls in progress, so that a revoked key's are cut and not only its next ones refused.
+
+    Keys end seldom, and then all calls are looked through.
+    """
+
+    def cut(self, keys: Collection[UUID]) -> None:
+        """Cuts every call of `keys`."""
+        for call in [call for call in self if call.caller.key in keys]:
+            call.cut()
+
+    def cut_expired(self) -> None:
+        """Cuts the calls of keys that have expired since their calls began."""
+        now = datetime.now(UTC)
+        for call in [call for call in self if not call.caller.is_alive(now)]:
+            call.cut()
+
+
+class Process:
+    """One a process, living in its event loop from the server's start to its end."""
+
+    def __init__(self) -> None:
+        self.open_calls = OpenCalls()
+        self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
+        self.ejections = Ejections(self.backbone.connections)
+        self.health = self.ejections.health
+        self.retries = RetryBudget(time.monotonic())
+        self.snapshots = Snapshots(
+            settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut, self.ejections.hear
+        )
+        self.files = Files(self.backbone.connections)
+        self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.statistics = Statistics(self.backbone.connections, self.health)
+        self.seats = Seats()
+        self.rotations = Rotations()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._seen_off: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
+        await self.backbone.start()
+        loop = asyncio.get_running_loop()
+        keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
+        self._tasks = [loop.create_task(keeper) for keeper in keepers]
+
+    async def _watch_expiry(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            self.open_calls.cut_expired()
+
+    def see_off(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Runs what outlives its request. It bounds its own time, and ends with the process."""
+        task = asyncio.get_running_loop().create_task(errand)
+        self._seen_off.add(task)
+        task.add_done_callback(self._seen_off.discard)
+
+    async def stop(self) -> None:
+        """Ends everything, settlements last."""
+        tasks = [*self._tasks, *self._seen_off]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.backbone.stop()
+        await self.upstream.close()
+
+
+_current: list[Process] = []
+
+
+def current() -> Process:
+    """The running process. Raises RuntimeError outside a server."""
+    if not _current:
+        raise RuntimeError("no gateway process runs here")
+    return _current[0]
+
+
+def install(make: Callable[[], Process] = Process) -> Process:
+    """Makes the process's one `Process`; `uninstall` forgets it."""
+    _current[:] = [make()]
+    return _current[0]
+
+
+def uninstall() -> None:
+    """Forgets the process."""
+    _current.clear()

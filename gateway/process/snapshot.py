@@ -1,0 +1,237 @@
+"""What every request reads instead of the database: living keys and the catalog, immutable, swapped whole.
+
+Triggers note each changed row; a NOTIFY hurries the refresh, a poll twice a second is the truth. Changes are read by
+transaction id from the oldest transaction that was still open at the last read, since a later note can be committed
+before an earlier one; a note read twice is applied once. A process that could not read for half an hour, when notes
+may have been pruned, loads everything anew.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from accounts import callers
+from accounts.callers import Caller
+from billing.backbone.batches import Connections, GroupCommit
+from routing import catalog
+from routing.catalog import Catalog
+from routing.health import ejections
+from routing.health.rests import Heard
+from routing.planning import policy
+from routing.planning.policy import Policies
+from routing.planning.prospect import Prospect
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+STALE_SECONDS = 1800
+MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
+PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accounts_user")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of the configuration. `version` grows with each swap in this process.
+
+    `routes` are those of requests that wish nothing, by key and name of model, as they have come
+    (`gateway.request.routes`).
+    """
+
+    version: int
+    keys: Mapping[bytes, Caller]  # by digest
+    catalog: Catalog
+    policies: Policies
+    routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
+
+
+class TooManyLookups(Exception):
+    """More unknown keys arrive than are worth asking the database for."""
+
+
+class Snapshots:
+    """Keeps the current snapshot. `changed` is called after each swap with the keys that are gone from it, `ejected`
+    with what the other processes have learnt of offers and credentials at rest.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        connections: Connections,
+        changed: Callable[[set[UUID]], None],
+        ejected: Callable[[list[Heard]], None],
+    ) -> None:
+        self._url = url
+        self._connections = connections
+        self._changed = changed
+        self._ejected = ejected
+        self._lookups: GroupCommit[list[bytes], Caller | None] = GroupCommit(self._find)
+        self._looking = 0
+        self.current = Snapshot(0, {}, Catalog({}), Policies())
+        self.read_at = 0.0  # time.monotonic() of the last successful read
+        self.last_change = 0  # the highest `Change.id` that `current` holds
+        self._distrusted = True  # load everything
+        self._from_xid = 0
+        self._applied: set[int] = set()
+
+    async def keep(self) -> None:
+        """Loads, then follows the changes until cancelled; a database that is away is tried again."""
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._url, autocommit=True, connect_timeout=2
+                ) as connection:
+                    await connection.execute("listen meterline_change")
+                    if self._distrusted or time.monotonic() - self.read_at > STALE_SECONDS:
+                        await self._load(connection)
+                    while True:
+                        await self._follow(connection)
+                        async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
+                            pass
+            except (psycopg.OperationalError, OSError, TimeoutError) as error:
+                logger.warning("the snapshot was not refreshed: %s", error)
+                await asyncio.sleep(POLL_SECONDS)
+            except Exception:
+                # A change that cannot be applied must not be met for ever: begin anew.
+                logger.exception("the snapshot was not refreshed")
+                self._distrusted = True
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def find(self, digests: list[bytes]) -> Caller | None:
+        """Asks the database for a living key that the snapshot lacks: one made a moment ago works at once.
+
+        Refused keys are never in the snapshot, so an unknown, a revoked and an expired key all take this path. Raises
+        `TooManyLookups` or `DatabaseAway`.
+        """
+        if self._looking >= MOST_LOOKUPS:
+            raise TooManyLookups
+        self._looking += 1
+        try:
+            return await self._lookups.put(digests)
+        finally:
+            self._looking -= 1
+
+    async def _find(self, batch: list[list[bytes]]) -> list[Caller | None]:
+        wanted = [digest for digests in batch for digest in digests]
+        rows = await self._connections.call(callers.QUERY + "where k.digest = any(%s)", [wanted])
+        found = {caller.digest: caller for caller in map(callers.from_row, rows)}
+        return [next((found[digest] for digest in digests if digest in found), None) for digests in batch]
+
+    async def _load(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        # Read first, so that whatever commits while we load is followed afterwards.
+        ((xid, last),) = await _rows(
+            connection,
+            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint, coalesce(max(id), 0) from accounts_change",
+        )
+        keys = map(callers.from_row, await _rows(connection, callers.QUERY))
+        models = catalog.from_rows(await _rows(connection, catalog.QUERY))
+        self._from_xid, self._applied, self._distrusted = xid, set(), False
+        self.last_change = last
+        policies = await _policies(connection)
+        self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
+        self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies)
+
+    async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        rows = await _rows(
+            connection,
+            'select pg_snapshot_xmin(pg_current_snapshot())::text::bigint, c.id, c."table", c."row"'
+            " from (values (1)) one left join accounts_change c on c.xid >= %(xid)s",
+            {"xid": self._from_xid},
+        )
+        changes: dict[str, list[str]] = {}
+        seen = set()
+        for _, id, table, row in rows:
+            if id is None:
+                continue
+            seen.add(id)
+            if id not in self._applied:
+                changes.setdefault(table, []).append(row)
+        if changes:
+            await self._apply(connection, changes)
+            self.last_change = max(self.last_change, *seen)
+        self._from_xid, self._applied = rows[0][0], seen
+        self.read_at = time.monotonic()
+
+    async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+        if rows := changes.get(ejections.TABLE):
+            query = ejections.QUERY + "and e.id = any(%(ids)s)"
+            self._ejected(ejections.from_rows(await _rows(connection, query, {"ids": [UUID(row) for row in rows]})))
+            if len(changes) == 1:
+                return
+        keys, models, policies = self.current.keys, self.current.catalog, self.current.policies
+        if any(table in changes for table in PEOPLE):
+            keys = await self._changed_keys(connection, changes)
+        if any(table in changes for table in catalog.TABLES):
+            models = await self._changed_models(connection, changes)
+        if any(table in changes for table in policy.TABLES):
+            policies = await _policies(connection)
+        self._swap(keys, models, policies)
+        # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
+        if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
+            self._changed(changed - {caller.key for caller in keys.values()})
+
+    async def _changed_keys(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> dict[bytes, Caller]:
+        ids, projects, organizations = (
+            {UUID(row) for row in changes.get(table, ())}
+            for table in ("accounts_apikey", "accounts_project", "accounts_organization")
+        )
+        owners = {int(row) for row in changes.get("accounts_user", ())}
+        rows = await _rows(
+            connection,
+            callers.QUERY + "where k.id = any(%(ids)s) or p.id = any(%(projects)s)"
+            " or o.id = any(%(organizations)s) or k.owner_id = any(%(owners)s)",
+            {
+                "ids": list(ids),
+                "projects": list(projects),
+                "organizations": list(organizations),
+                "owners": list(owners),
+            },
+        )
+        keys = {
+            digest: caller
+            for digest, caller in self.current.keys.items()
+            if caller.key not in ids
+            and caller.project not in projects
+            and caller.organization not in organizations
+            and caller.owner not in owners
+        }
+        keys.update((caller.digest, caller) for caller in map(callers.from_row, rows))
+        return keys
+
+    async def _changed_models(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> Catalog:
+        rows = {
+            table: [UUID(row) if table == "routing_credential" else int(row) for row in changes.get(table, ())]
+            for table in catalog.TABLES
+        }
+        touched = await _rows(connection, catalog.TOUCHED, rows)
+        models = self.current.catalog
+        ids = {id for (id,) in touched} | models.having(changes)
+        found = await _rows(connection, catalog.QUERY + "and m.id = any(%(ids)s)", {"ids": list(ids)})
+        return models.with_models(ids, catalog.from_rows(found))
+
+    def _swap(self, keys: Mapping[bytes, Caller], models: Catalog, policies: Policies) -> None:
+        before = self.current
+        self.current = Snapshot(before.version + 1, keys, models, policies)
+        self.read_at = time.monotonic()
+        if keys is not before.keys:
+            self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
+
+
+async def _policies(connection: psycopg.AsyncConnection[Any]) -> Policies:
+    weights = await _rows(connection, policy.WEIGHTS_QUERY)
+    return policy.from_rows(await _rows(connection, policy.QUERY), weights)
+
+
+async def _rows(
+    connection: psycopg.AsyncConnection[Any], query: str, params: Mapping[str, object] | None = None
+) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query, params)).fetchall()

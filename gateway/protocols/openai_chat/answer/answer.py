@@ -1,0 +1,434 @@
+"""The answer of an OpenAI chat upstream, read from the bytes of a 2xx body, written as the client asked for
+it.
+
+What comes out does not depend on which of its upstreams answered: one id, `created` and `model` on every chunk,
+the role once, OpenAI's finish reasons with the upstream's own word beside them as `native_finish_reason` where
+it differs, reasoning under all three names, usage with every bucket, usable tool calls. Fields that nobody here
+knows pass as they came.
+
+Client and upstream may each stream or not: what the upstream did is seen from its first bytes, whatever its
+Content-Type says. The terminal part (finish reasons, usage, `[DONE]`; or the whole JSON body) is held back
+for `final`, so that the relay can settle first.
+"""
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from billing.tokens import Tokens, estimate
+from gateway.protocols.openai_chat.answer.choice import Choice, Manner, index_of, one_an_index
+from gateway.protocols.openai_chat.answer.faults import fault_in_answer
+from gateway.protocols.openai_chat.answer.opening import opening
+from gateway.protocols.openai_chat.answer.usage import BadUsage
+from gateway.protocols.openai_chat.answer.usage import read as read_usage
+from gateway.protocols.openai_chat.answer.usage import show as show_usage
+from gateway.wire import sse, strict_json
+from gateway.wire.dialects import STANDARD, Dialect
+from gateway.wire.errors import UpstreamFault
+from routing.health.faults import Fault
+
+if TYPE_CHECKING:
+    from gateway.protocols.openai_chat.request.request import ChatRequest
+
+MAX_WHOLE = 32 << 20  # Bytes of a JSON body.
+MAX_ASSEMBLED = 64 << 20  # Bytes of a stream that is put together in memory: some 300,000 tokens.
+MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
+MAX_ID = 200  # Characters kept of an upstream's id.
+
+_ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
+_PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
+
+_decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
+_encode = msgspec.json.Encoder().encode
+
+
+class AnswerReader:
+    """Reads one upstream answer. `feed` its bytes, call `end` when they end, settle, then send `final`.
+
+    - `id`, `created` (Unix seconds), `model`: the gateway's own; they stand on every chunk
+    - `dialect`: what the client expects of the odd fields
+    - `output_cap`: tokens the upstream was allowed for the answer, so that one that reached it and says that it
+      just stopped is shown as cut off; None: not known
+    - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
+      them; once all choices have, nothing more is read
+    - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
+      from
+
+    What it knows:
+
+    - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
+      sends nothing and may try another offer
+    - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
+    - `usage`: the upstream's counts, None if it sent none that can be believed; `usage_suspect`: it sent a lie
+    - `fault`: see `feed`
+    - `skipped`: events ignored as keep-alives
+    - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
+    """
+
+    __slots__ = (
+        *("complete", "fault", "meaningful", "skipped", "upstream_id", "usage", "usage_suspect"),
+        *("_answer", "_beside_usage", "_choices", "_cost", "_dialect", "_events", "_fed", "_late"),
+        *("_manner", "_opening", "_ours", "_output_cap", "_request", "_seen", "_streams", "_top", "_usage", "_whole"),
+    )
+
+    def __init__(
+        self,
+        request: "ChatRequest",
+        *,
+        id: str,
+        created: int,
+        model: str,
+        dialect: Dialect = STANDARD,
+        output_cap: int | None = None,
+        stops: tuple[str, ...] = (),
+        keeps_text: bool = False,
+        after: str = "",
+    ) -> None:
+        self.meaningful = False
+        self.complete = False
+        self.usage: Tokens | None = None
+        self.usage_suspect = False
+        self.skipped = 0
+        self.upstream_id = ""
+        self.fault: UpstreamFault | None = None
+        self._request = request
+        self._streams = request.stream
+        self._dialect = dialect
+        self._output_cap = output_cap
+        self._manner = Manner(
+            logprobs=request.logprobs,
+            null_logprobs=dialect.null_logprobs and request.stream,
+            reasoning=not request.hides_reasoning,
+            functions=request.legacy_functions,
+            stops=stops,
+            call_prefix=f"call_{id}_",
+            keeps_text=keeps_text,
+            after=after,
+        )
+        kind = "chat.completion.chunk" if request.stream else "chat.completion"
+        self._ours: dict[str, Any] = {"id": id, "object": kind, "created": created, "model": model}
+        if dialect.hides_fingerprint:
+            self._ours["system_fingerprint"] = None
+        if request.stream and (dialect.null_usage or request.include_usage):
+            self._ours["usage"] = None
+        self._choices: dict[int, Choice] = {}
+        self._opening = b""  # What came before it was clear whether this is JSON or a stream.
+        self._events: sse.EventReader | None = None
+        self._whole: bytearray | None = None
+        self._fed = 0
+        self._seen = False  # An event came.
+        self._top: dict[str, Any] = {}  # Fields of a stream's chunks, for the body made of them.
+        self._answer: dict[str, Any] | None = None  # A whole body, as it will be shown.
+        self._late: list[bytes] = []  # Frames that only `end` could make.
+        self._beside_usage: dict[str, Any] = {}
+        self._usage: tuple[Tokens, dict[str, Any]] | None = None  # What is shown, and what was sent of it.
+        self._cost: Decimal | None = None
+
+    @property
+    def relayed_bytes(self) -> int:
+        """UTF-8 bytes of text, reasoning and arguments read so far: what an estimate counts.
+
+        All of them have been handed out if client and upstream both stream; else none before `final`.
+        """
+        total = 0
+        for choice in self._choices.values():
+            total += choice.bytes
+        return total
+
+    @property
+    def said(self) -> str:
+        """The text so far, if it was to be kept and the answer is one choice of plain text; else empty."""
+        return self._choices[0].text if list(self._choices) == [0] else ""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the first choice ended, in OpenAI's words; None while it has not."""
+        return self._choices[min(self._choices)].finish if self._choices else None
+
+    @property
+    def native_finish_reason(self) -> str | None:
+        """The same in the upstream's own word; None if it gave none."""
+        return self._choices[min(self._choices)].native if self._choices else None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes as they came; give the frames they complete, for a streaming client (else none).
+
+        Raises `UpstreamFault`. Frames that came before the fault in the same bytes are not lost: once the
+        answer is `meaningful` they are returned, the fault waits in `fault`, and the next `feed` or `end`
+        raises it.
+        """
+        if self.fault:
+            raise self.fault
+        if self.complete:
+            return []
+        if self._events is None and self._whole is None:
+            is_json, data = opening(self._opening + data)
+            if is_json is None:
+                self._opening = data
+                return []
+            self._opening = b""
+            if is_json:
+                self._whole = bytearray()
+            else:
+                self._events = sse.EventReader()
+        if self._whole is not None:
+            self._whole += data
+            if len(self._whole) > MAX_WHOLE:
+                raise UpstreamFault(Fault.INVALID_RESPONSE, "the body passed the size cap")
+            return []
+        assert self._events is not None
+        self._fed += len(data)
+        if self._fed > MAX_ASSEMBLED and not self._streams:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "the stream passed the size cap")
+        out: list[bytes] = []
+        try:
+            self._take(self._events.feed(data), out)
+        except UpstreamFault as error:
+            fault = error
+        except sse.EventTooLong as error:
+            fault = UpstreamFault(Fault.INVALID_RESPONSE, str(error))
+        else:
+            return out
+        if not (self.meaningful and out):
+            raise fault
+        self.fault = fault
+        return out
+
+    def end(self) -> None:
+        """The upstream's body ended. Raises `UpstreamFault`: TRUNCATED if a choice is unfinished.
+
+        Without `[DONE]` an answer is whole when each choice has a finish reason.
+        """
+        if self.fault:
+            raise self.fault
+        if self.complete:
+            return
+        if self._whole is not None:
+            self._read_whole(bytes(self._whole))
+            return
+        if self._events is not None:
+            self._read_tail(self._events.close())
+        if self._choices and any(choice.finish is None for choice in self._choices.values()):
+            raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
+        self._done()
+
+    def set_usage(self, tokens: Tokens, *, instead: bool = False) -> None:
+        """Show these counts to the client, if the upstream sent none that can be, or `instead` of them. `usage` stays
+        as it was.
+        """
+        if instead or self.usage is None:
+            self._usage = (tokens, {})
+
+    def set_cost(self, dollars: Decimal | None) -> None:
+        """What the tenant is charged, for a client that asked (`usage.include`). None: unknown, so not shown."""
+        self._cost = dollars
+
+    def final(self) -> bytes:
+        """The terminal part, after `end`: the closing events of a stream, or the whole JSON body."""
+        usage = self._shown_usage()
+        if self._streams:
+            return self._closing_events(usage)
+        answer = self._answer or self._assembled()
+        if usage:
+            answer["usage"] = usage
+        return _encode(answer)
+
+    def _shown_usage(self) -> dict[str, Any] | None:
+        if self._usage is None:
+            return None
+        tokens, sent = self._usage
+        thought = 0
+        for choice in self._choices.values():
+            thought += choice.reasoning_bytes
+        cost = self._cost if self._request.wants_cost else None
+        return show_usage(tokens, sent, extras=self._dialect.usage_extras, thought=estimate(thought), cost=cost)
+
+    def _done(self) -> None:
+        """The upstream said that it is done, maybe without saying why, or nothing more is wanted of it."""
+        if not self._choices:
+            raise UpstreamFault(
+                Fault.INVALID_RESPONSE,
+                "the answer is empty: it has no choices",
+                message="The provider's answer was empty.",
+                unreadable=self._events is not None and not self._seen,
+            )
+        at_cap = False
+        if self._output_cap is not None and self.usage is not None and len(self._choices) == 1:
+            at_cap = self.usage.completion >= self._output_cap
+        for choice in self._choices.values():
+            if shown := choice.tail():
+                if self._streams:
+                    self._late.append(sse.encode(_encode(choice.envelope | self._ours | {"choices": [shown]})))
+                else:
+                    choice.draw(shown)
+            choice.conclude(at_cap)
+        self.meaningful = self.complete = True
+
+    def _take(self, events: list[sse.Event], out: list[bytes]) -> None:
+        self._seen = self._seen or bool(events)
+        for name, payload in events:
+            if self.complete:
+                return
+            self._event(name, payload, out)
+            if self._manner.stops and self._stopped() and not self.complete:
+                self._done()
+
+    def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
+        try:
+            brackets = payload.count(b"[") + payload.count(b"{")
+            chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads_answer(payload)
+        except ValueError:
+            chunk = self._second_look(name, payload)
+            if chunk is None:
+                return
+        if type(chunk) is not dict:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "an event is not an object")
+        failure = chunk.get("error")
+        if failure or name == b"error" or (failure is not None and "choices" not in chunk):
+            raise fault_in_answer(failure or chunk, payload)
+        if "choices" not in chunk and "usage" not in chunk:
+            self._foreign(name, chunk, out)
+            return
+        shown = self._chunk(chunk)
+        if shown is None:
+            return
+        if not self._streams:
+            self._draw(shown)
+        elif len(choices := shown["choices"]) < 2 or len({choice["index"] for choice in choices}) == len(choices):
+            out.append(b"data: " + _encode(shown) + b"\n\n")
+        else:  # Two pieces of one choice; many clients read only the first.
+            out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
+
+    def _second_look(self, name: bytes, payload: bytes) -> Any:
+        """What is not plain JSON: the end, a comment, an error in prose, a blank, or numbers that are none."""
+        if payload.strip() == b"[DONE]":
+            self._done()
+            return None
+        if payload.startswith(b":"):
+            self.skipped += 1
+            return None
+        try:
+            return strict_json.loads_answer(payload)
+        except strict_json.BadJson as error:
+            if name == b"error":
+                raise fault_in_answer(payload.decode("utf-8", "replace"), payload) from None
+            if payload.isspace():
+                return None
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"an event is not JSON: {error}", unreadable=True) from None
+
+    def _foreign(self, name: bytes, chunk: dict[str, Any], out: list[bytes]) -> None:
+        """An event that is no chunk: a ping is dropped, any other passes as it is."""
+        if name in _PINGS or chunk.get("type") == "ping":
+            self.skipped += 1
+        elif self._streams:
+            out.append((b"event: " + name + b"\n" if name else b"") + sse.encode(_encode(chunk)))
+
+    def _chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
+        """The chunk as the client sees it at once, or None if all of it is held back."""
+        usage = chunk.pop("usage", None)
+        if usage is not None:
+            self._take_usage(usage)
+        choices = chunk.get("choices")
+        if not self.upstream_id:
+            self._note_id(chunk)
+        chunk.update(self._ours)
+        if not choices:
+            chunk["choices"] = []
+            if usage is not None:
+                self._beside_usage = chunk
+            return None if usage is not None or chunk.keys() <= _ENVELOPE else chunk
+        if type(choices) is not list:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "choices is not an array")
+        kept = []
+        for sent in choices:
+            index = index_of(sent)
+            state = self._choices.get(index)
+            if state is None:
+                state = self._choices[index] = Choice(index, self._manner)
+            shown = state.take(sent, chunk)
+            self.meaningful = self.meaningful or state.meaningful
+            if shown is not None:
+                kept.append(shown)
+        chunk["choices"] = kept
+        return chunk if kept else None
+
+    def _stopped(self) -> bool:
+        """Whether each choice the client asked for has met one of its stop sequences."""
+        stopped = sum(choice.stopped for choice in self._choices.values())
+        return stopped == len(self._choices) >= self._request.n
+
+    def _note_id(self, answer: dict[str, Any]) -> None:
+        id = answer.get("id")
+        if type(id) is str:
+            self.upstream_id = id.replace("\0", "")[:MAX_ID]
+
+    def _take_usage(self, usage: Any) -> None:
+        """The last usage that is no placeholder stands, be it repeated, growing or a lie."""
+        try:
+            read = read_usage(usage)
+        except BadUsage:
+            self.usage, self._usage, self.usage_suspect = None, None, True
+            return
+        if read:
+            self.usage, self._usage, self.usage_suspect = read[0], read, False
+
+    def _read_tail(self, events: list[sse.Event]) -> None:
+        """An event without its blank line: whole, or the torn end of a stream that broke off."""
+        try:
+            self._take(events, self._late)
+        except UpstreamFault as fault:
+            if fault.kind is not Fault.INVALID_RESPONSE:
+                raise
+            if not self._choices or any(choice.finish is None for choice in self._choices.values()):
+                raise UpstreamFault(Fault.TRUNCATED, "the stream ended inside an event") from None
+
+    def _read_whole(self, body: bytes) -> None:
+        try:
+            answer = strict_json.loads_answer(body, most_values=MAX_UPSTREAM_VALUES)
+        except strict_json.BadJson as error:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
+        if answer.get("error") or answer.get("object") == "error":
+            raise fault_in_answer(answer.get("error") or answer, body)
+        choices = answer.get("choices")
+        if type(choices) is not list or not choices:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer has no choices")
+        usage = answer.pop("usage", None)
+        if usage is not None:
+            self._take_usage(usage)
+        self._note_id(answer)
+        answer.update(self._ours)
+        answer["choices"] = choices = one_an_index(choices, self._request.n)
+        for sent in choices:
+            choice = self._choices[sent["index"]] = Choice(sent["index"], self._manner)
+            choice.take_whole(sent)
+            if self._streams:
+                for part in choice.in_chunks(sent, answer):
+                    self._late.append(sse.encode(_encode(answer | {"choices": [part]})))
+        self._done()
+        for sent in choices:
+            self._choices[sent["index"]].finish_whole(sent)
+        self._answer = answer
+
+    def _closing_events(self, usage: dict[str, Any] | None) -> bytes:
+        out = [*self._late]
+        for _, choice in sorted(self._choices.items()):
+            chunk = choice.envelope | self._ours | {"choices": [choice.closing()]}
+            out.append(sse.encode(_encode(chunk)))
+        if usage and (self._request.include_usage or self._dialect.always_reports_usage):
+            out.append(sse.encode(_encode(self._beside_usage | self._ours | {"choices": [], "usage": usage})))
+        out.append(sse.DONE)
+        return b"".join(out)
+
+    def _draw(self, shown: dict[str, Any]) -> None:
+        """Add a chunk to the body of a client that does not stream."""
+        self._top.update((k, v) for k, v in shown.items() if k != "choices" and v is not None)
+        for choice in shown["choices"]:
+            self._choices[choice["index"]].draw(choice)
+
+    def _assembled(self) -> dict[str, Any]:
+        choices = []
+        for _, choice in sorted(self._choices.items()):
+            self._top.update((k, v) for k, v in choice.envelope.items() if v is not None)
+            choices.append(choice.whole())
+        return self._ours | {"choices": choices} | {k: v for k, v in self._top.items() if k not in self._ours}

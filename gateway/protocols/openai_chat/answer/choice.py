@@ -1,0 +1,417 @@
+"""One choice of an answer while its chunks pass: what is shown at once, and what is held back for the end."""
+
+from typing import Any, NamedTuple
+
+from gateway.protocols.openai_chat.answer.faults import fault_in_answer
+from gateway.protocols.openai_chat.answer.message import Draft, deltas, merge, reasoning_bytes, text_bytes
+from gateway.protocols.openai_chat.answer.reasoning import NAMES as REASONING
+from gateway.protocols.openai_chat.answer.reasoning import Reasoning
+from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, whole_calls
+from gateway.protocols.stops import Stopper
+from gateway.wire.errors import UpstreamFault
+from routing.health.faults import Fault
+
+MAX_CHOICES = 128
+
+FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+# Words of other protocols that leak through compatible servers. What is in none of these is shown as `stop`.
+_FINISH_WORDS = {
+    **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded", "incomplete"), "length"),
+    **dict.fromkeys(("safety", "refusal", "recitation", "blocklist", "prohibited_content", "spii"), "content_filter"),
+    "tool_use": "tool_calls",
+}
+# Ends that are none. Shown as `stop` they would pass for an answer.
+_FAILURES = frozenset({"error", "failed", "abort", "insufficient_system_resource"})
+PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
+_NULLABLE = REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
+
+
+class Manner(NamedTuple):
+    """How one client wants its choices written.
+
+    - `logprobs`: it asked for log probabilities; `null_logprobs`: a chunk without them says so
+    - `reasoning`: it wants to see what the model thought
+    - `functions`: it uses `functions`, as one did before tools
+    - `stops`: sequences that end the text and that the upstream was not told
+    - `call_prefix`: begins the id of a tool call that came without one
+    - `keeps_text`: what is said is to be known later
+    - `after`: what has been said before; the choice goes on from there
+    """
+
+    logprobs: bool = False
+    null_logprobs: bool = False
+    reasoning: bool = True
+    functions: bool = False
+    stops: tuple[str, ...] = ()
+    call_prefix: str = "call_"
+    keeps_text: bool = False
+    after: str = ""
+
+
+class Choice:
+    """Takes the pieces of one choice in order.
+
+    - `finish`, `native`: why it ended, in OpenAI's words and in the upstream's; None while it has not. Until
+      `conclude` it is what the upstream says, not what came
+    - `stopped`: one of the client's stop sequences came; nothing after it is read
+    - `meaningful`: something to show has been read
+    - `bytes`: UTF-8 bytes of text read, `reasoning_bytes` of them reasoning, shown or not
+    - `envelope`: fields beside the choice that came with the finish reason and go out with it
+    """
+
+    __slots__ = (
+        *("bytes", "envelope", "finish", "index", "meaningful", "native", "reasoning_bytes", "stopped"),
+        *("_annotations", "_blanks", "_called", "_calls", "_draft", "_kept", "_manner", "_mirrored", "_opened"),
+        *("_plain", "_reasoning", "_rest", "_said", "_stopper"),
+    )
+
+    def __init__(self, index: int, manner: Manner) -> None:
+        self.index = index
+        self.finish: str | None = None
+        self.native: str | None = None
+        self.stopped = self.meaningful = False
+        self.bytes = self.reasoning_bytes = 0
+        self.envelope: dict[str, Any] = {}
+        self._manner = manner
+        self._opened = bool(manner.after)  # The chunk with the role has gone out.
+        # Blanks that end what was said before, and that the rest may say again.
+        self._blanks = manner.after[len(manner.after.rstrip()) :] if manner.after else ""
+        self._kept: list[str] | None = [] if manner.keeps_text else None
+        self._stopper = Stopper(manner.stops) if manner.stops else None
+        self._plain = self._stopper is None  # Text goes out as it came.
+        self._reasoning: Reasoning | None = None
+        self._calls: ToolCalls | None = None
+        self._mirrored: int | None = None  # The tool call that a client of `functions` sees as its function call.
+        self._said = False  # There was something but reasoning and calls.
+        self._called: str | None = None  # The finish reason that fits the calls there were.
+        self._annotations: list[Any] = []
+        self._draft: Draft | None = None
+        self._rest: dict[str, Any] = {}  # Fields of the choice that came with the finish reason.
+
+    def take(self, choice: dict[str, Any], envelope: dict[str, Any]) -> dict[str, Any] | None:
+        """The choice of a chunk without repeated role, nulls and finish reason; None if nothing is left to send.
+
+        `choice` is changed. Raises `UpstreamFault` if it is not one.
+        """
+        was_stopped = self.stopped  # A name of its own: `_delta` may change it.
+        if was_stopped:
+            return None
+        sent, native = choice.get("delta"), choice.get("finish_reason")
+        choice["index"], choice["finish_reason"] = self.index, None
+        if self._manner.null_logprobs or "logprobs" in choice:
+            self._mask(choice)
+        if self._blanks and type(sent) is dict and type(sent.get("content")) is str:
+            sent["content"] = self._without_blanks(sent["content"])
+        if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
+            content = sent.get("content")
+            if content and type(content) is str:  # Most chunks of most answers.
+                self.bytes += len(content) if content.isascii() else len(content.encode())
+                self._said = self.meaningful = True
+                if self._kept is not None:
+                    self._kept.append(content)
+                return choice
+        opens, delta = not self._opened, self._delta(sent)
+        choice["delta"] = delta
+        if self._kept is not None:
+            self._keep(delta)
+        if self.stopped and "logprobs" in choice:
+            choice["logprobs"] = None  # They would tell the sequence.
+        bare = all(v is None or v == "" or v == [] for k, v in delta.items() if k != "role")
+        self.meaningful = self.meaningful or not bare
+        if not native:
+            # Nothing but a role or nulls that were dropped: no client needs to see that.
+            hollow = not delta and choice.keys() <= PLAIN and not choice.get("logprobs")
+            return None if hollow else choice
+        rest = {name: value for name, value in choice.items() if name != "delta"}
+        if not bare and rest.get("logprobs"):
+            rest["logprobs"] = None  # They belong to the text, which goes ahead.
+        self._end(native, rest)
+        self.envelope = self.envelope | {k: v for k, v in envelope.items() if k != "choices"}
+        self._rest = self._rest | rest
+        if bare and not opens:
+            return None
+        shown: dict[str, Any] = {"index": self.index, "delta": delta, "finish_reason": None}
+        if bare:
+            shown["delta"] = {"role": "assistant", "content": ""}
+        elif "logprobs" in choice:
+            shown["logprobs"] = choice["logprobs"]
+        return shown
+
+    @property
+    def text(self) -> str:
+        """What was said, if it was kept and is plain text alone; else empty."""
+        return "".join(self._kept or ())
+
+    def take_whole(self, choice: dict[str, Any]) -> None:
+        """The choice of a whole answer, normalised in place.
+
+        Its finish reason is put right by `finish_whole`, after `conclude`.
+        """
+        sent = choice.get("message")
+        if type(sent) is not dict:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice has no message")
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
+        message |= sent
+        message["role"] = "assistant"
+        choice["message"] = message
+        self._annotations = message["annotations"] = _list(message["annotations"])
+        self._spread(message)
+        if "tool_calls" in message or "function_call" in message:
+            calls = whole_calls(message.pop("tool_calls", None), self._manner.call_prefix)
+            self._note_calls(message, calls, calls[:1])
+        self._weigh(message)
+        choice["index"] = self.index
+        self._mask(choice)
+        if self._stopper:
+            self._cut(self._stopper, choice, message)
+        if not message["content"] and "tool_calls" in message:
+            message["content"] = None
+        if native := choice.get("finish_reason"):
+            self._end(native, choice)
+
+    def in_chunks(self, choice: dict[str, Any], envelope: dict[str, Any]) -> list[dict[str, Any]]:
+        """What `take_whole` made of a choice, as the choices of chunks."""
+        self.envelope = envelope
+        self._rest = {k: v for k, v in choice.items() if k not in ("message", "logprobs")}
+        parts: list[dict[str, Any]] = [
+            {"index": self.index, "delta": delta, "finish_reason": None} for delta in deltas(choice["message"])
+        ]
+        for part in parts if self._manner.null_logprobs else ():
+            part["logprobs"] = None
+        if choice["logprobs"]:
+            parts[-1]["logprobs"] = choice["logprobs"]
+        return parts
+
+    def tail(self) -> dict[str, Any] | None:
+        """The choice of a chunk with what was held back and now has to go, if anything was."""
+        delta: dict[str, Any] = {}
+        if self.stopped:
+            return None
+        if self._stopper and (text := self._stopper.end()):
+            delta["content"] = text
+        if self._calls and (calls := self._calls.held()):
+            self._note_calls(delta, calls, calls[:1] if self._mirrored is None else [])
+        if not delta:
+            return None
+        shown = {"index": self.index, "delta": delta, "finish_reason": None}
+        return shown | ({"logprobs": None} if self._manner.null_logprobs else {})
+
+    def conclude(self, at_cap: bool) -> None:
+        """All is read: settle why it ended, from what the upstream said and from what came.
+
+        `at_cap`: as many tokens came as were allowed. Raises `UpstreamFault` for calls that were announced and
+        are all there should have been, but never came: a client in a loop would take the silence for the end.
+        """
+        said = None if self.stopped else self.finish
+        if said in ("tool_calls", "function_call") and not self._called and not self._said:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "it ended for tool calls and sent none")
+        if said in (None, "stop", "tool_calls", "function_call"):
+            cut = at_cap and said in (None, "stop")
+            self.finish = "stop" if self.stopped else "length" if cut else self._called or "stop"
+        self.meaningful = True
+
+    def draw(self, shown: dict[str, Any]) -> None:
+        """Add what `take` gave to the whole message."""
+        self._draft = self._draft or Draft()
+        self._draft.add(shown["delta"], shown.get("logprobs"))
+        if not shown.keys() <= PLAIN:
+            self._rest = self._rest | {k: v for k, v in shown.items() if k not in PLAIN and v is not None}
+
+    def whole(self) -> dict[str, Any]:
+        """The choice of a whole answer, drawn from chunks."""
+        draft = self._draft or Draft()
+        draft.add({"annotations": self._annotations}, self._rest.pop("logprobs", None))
+        made = {"index": self.index, "message": draft.message(), "logprobs": draft.logprobs()}
+        return made | self._ending() | {k: v for k, v in self._rest.items() if k not in PLAIN}
+
+    def finish_whole(self, choice: dict[str, Any]) -> None:
+        """Put the finish reason of `take_whole`'s choice right."""
+        told = choice.get("native_finish_reason")
+        choice |= self._ending()
+        if told:
+            choice["native_finish_reason"] = told
+
+    def closing(self) -> dict[str, Any]:
+        """The choice of its last chunk: no text, the finish reason and what came with it."""
+        delta = {"annotations": self._annotations} if self._annotations else {}
+        made = {"index": self.index, "delta": delta} | ({"logprobs": None} if self._manner.null_logprobs else {})
+        ending = self._ending()
+        return made | ending | self._rest | {"finish_reason": ending["finish_reason"]}
+
+    def _ending(self) -> dict[str, Any]:
+        """The upstream's own word is shown where it says another thing; usually the two are one."""
+        if self.native is None or self.native == self.finish:
+            return {"finish_reason": self.finish}
+        return {"finish_reason": self.finish, "native_finish_reason": self.native}
+
+    def _end(self, native: Any, choice: dict[str, Any]) -> None:
+        """Take a finish reason. The last one stands, but a mere `stop` does not undo one that says more."""
+        if type(native) is not str:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "a finish reason is not a string")
+        finish = native
+        if native not in FINISHES:
+            word = native.lower()
+            if word in _FAILURES:
+                raise fault_in_answer(choice.get("error") or {}, f"finish_reason {native[:40]}".encode())
+            finish = _FINISH_WORDS.get(word, "stop")
+        if self.finish is None or finish != "stop":
+            self.finish, self.native = finish, native
+        # Before the calls that it announces it says nothing yet.
+        self.meaningful = self.meaningful or finish not in ("tool_calls", "function_call")
+
+    def _mask(self, choice: dict[str, Any]) -> None:
+        """Log probabilities are for those who asked; where there are none, null."""
+        if self._manner.logprobs:
+            choice.setdefault("logprobs", None)
+        else:
+            choice["logprobs"] = None
+
+    def _delta(self, sent: Any) -> dict[str, Any]:
+        delta: dict[str, Any] = {} if sent is None else sent
+        if type(delta) is not dict:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "a delta is not an object")
+        if self._opened:
+            delta = {k: v for k, v in delta.items() if k != "role" and (v is not None or k not in _NULLABLE)}
+        else:
+            role: dict[str, Any] = {"role": "assistant"}
+            delta, self._opened = role | delta | role, True
+        self._spread(delta)
+        if "tool_calls" in delta or "function_call" in delta:
+            self._calls = self._calls or ToolCalls(self._manner.call_prefix)
+            calls = self._calls.take(delta.pop("tool_calls", None))
+            if calls and self._mirrored is None:
+                self._mirrored = calls[0]["index"]
+            self._note_calls(delta, calls, [call for call in calls if call["index"] == self._mirrored])
+        if "annotations" in delta:
+            # All go with the finish reason: OpenAI's SDK fails on a second list of them.
+            self._annotations += _list(delta.pop("annotations"))
+        self._weigh(delta)
+        if self._stopper:
+            self._hold(self._stopper, delta)
+        return delta
+
+    def _spread(self, part: dict[str, Any]) -> None:
+        if not REASONING.isdisjoint(part):
+            self._reasoning = self._reasoning or Reasoning()
+            self._reasoning.spread(part)
+
+    def _keep(self, delta: dict[str, Any]) -> None:
+        assert self._kept is not None
+        text = delta.get("content")
+        if any(value for name, value in delta.items() if name not in ("role", "content")):
+            self._kept = None
+        elif text and type(text) is str:
+            self._kept.append(text)
+
+    def _without_blanks(self, text: str) -> str:
+        """The text without the blanks that it repeats."""
+        same = 0
+        while same < min(len(text), len(self._blanks)) and text[same] == self._blanks[same]:
+            same += 1
+        self._blanks = self._blanks[same:] if same == len(text) else ""
+        return text[same:]
+
+    def _note_calls(self, part: dict[str, Any], calls: list[dict[str, Any]], first: list[dict[str, Any]]) -> None:
+        """Put tool calls into a delta or message; `first`: the pieces of the first one among them."""
+        if "function_call" in part:
+            call = part["function_call"]
+            if not call or (type(call) is dict and not any(call.values())):
+                del part["function_call"]  # An empty stub of the old way beside the new one.
+            else:
+                self._called = self._called or "function_call"
+        if calls:
+            part["tool_calls"] = calls
+            if not (self._manner.functions and self._called):
+                self._called = "tool_calls"
+        pieces = [call["function"] for call in first if "function" in call]
+        if pieces and self._manner.functions and "function_call" not in part:
+            arguments = "".join(piece.get("arguments", "") for piece in pieces)
+            name = {"name": pieces[0]["name"]} if "name" in pieces[0] else {}
+            part["function_call"], self._called = name | {"arguments": arguments}, "function_call"
+
+    def _hold(self, stopper: Stopper, delta: dict[str, Any]) -> None:
+        """Take out of a delta's text a stop sequence with all that follows, and what may yet become one."""
+        text = delta.get("content")
+        if text and type(text) is str:
+            delta["content"] = stopper.feed(text)
+        if stopper.matched:
+            self.stopped, self.finish = True, "stop"
+            delta.pop("tool_calls", None)
+            delta.pop("function_call", None)
+        elif type(text) is not list and ("tool_calls" in delta or "function_call" in delta):  # The text is over.
+            delta["content"] = (delta.get("content") or "") + stopper.end()
+        if text and not delta.get("content"):
+            del delta["content"]
+
+    def _cut(self, stopper: Stopper, choice: dict[str, Any], message: dict[str, Any]) -> None:
+        """The same in a whole message."""
+        self._stopper = None
+        text = message["content"]
+        if not text or type(text) is not str:
+            return
+        kept = stopper.feed(text)
+        if stopper.matched:
+            self.stopped = True
+            message["content"] = kept
+            message.pop("tool_calls", None)
+            message.pop("function_call", None)
+            if type(choice["logprobs"]) is dict:
+                choice["logprobs"] = _cut_logprobs(choice["logprobs"], len(kept))
+
+    def _weigh(self, part: dict[str, Any]) -> None:
+        """Count what came, and take away what the client does not want to see."""
+        if "reasoning" in part:
+            thought = reasoning_bytes(part)
+            self.reasoning_bytes += thought
+            self.bytes += thought
+        self.bytes += text_bytes(part)
+        if not self._said:
+            self._said = bool(part.get("content") or part.get("refusal") or part.get("audio"))
+        if not self._manner.reasoning:
+            for name in REASONING & part.keys():
+                del part[name]
+
+
+def _list(sent: Any) -> list[Any]:
+    return sent if type(sent) is list else []
+
+
+def _cut_logprobs(logprobs: dict[str, Any], length: int) -> dict[str, Any]:
+    """Those of the tokens that end within the first `length` characters."""
+    tokens = logprobs.get("content")
+    kept, at = [], 0
+    for token in tokens if type(tokens) is list else ():
+        at += len(str(token.get("token", ""))) if type(token) is dict else 0
+        if at > length:
+            break
+        kept.append(token)
+    return logprobs | {"content": kept}
+
+
+def index_of(choice: Any) -> int:
+    """The index of a choice as it was sent; 0 if it has none. Raises `UpstreamFault`."""
+    if type(choice) is dict:
+        index = choice.get("index") or 0
+        if type(index) is int and 0 <= index < MAX_CHOICES:
+            return index
+    raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice is not readable")
+
+
+def one_an_index(choices: list[Any], asked: int) -> list[dict[str, Any]]:
+    """The choices of a whole answer, each index once and each with its index.
+
+    Some translators give the text and the calls of one choice as two, both of index 0. Where a client `asked` for
+    several, those without an index are told apart by their place.
+    """
+    made: dict[int, dict[str, Any]] = {}
+    for at, sent in enumerate(choices):
+        index = index_of(sent)
+        if asked > 1 and sent.get("index") is None:
+            index = at
+        known = made.setdefault(index, sent)
+        sent["index"] = index
+        if known is not sent and type(sent.get("message")) is dict and type(known.get("message")) is dict:
+            merge(known["message"], sent["message"])
+            if known.get("finish_reason") in (None, "", "stop"):
+                known["finish_reason"] = sent.get("finish_reason") or known.get("finish_reason")
+    return list(made.values())

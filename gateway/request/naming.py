@@ -1,0 +1,68 @@
+"""Which models a key reaches by which names: slugs, aliases, a pin to a provider, and pools of several."""
+
+from accounts.callers import Caller
+from gateway.process.snapshot import Snapshot
+from gateway.wire.dialects import named
+from gateway.wire.errors import NotFound
+from routing.catalog import Model
+
+# What a chat's answer can hold; a model known to make nothing of it is for another endpoint.
+ANSWERS = frozenset({"text", "audio", "image"})
+
+
+def find(snapshot: Snapshot, caller: Caller, name: str) -> tuple[Model, str | None]:
+    """The model of a name, and the slug of the provider it is pinned to (`model:provider`), or None.
+
+    Raises `NotFound` for a model that is not there, that the key may not use, or that does not chat.
+    """
+    if ":" in name and name not in snapshot.catalog.by_name:
+        base, _, provider = name.rpartition(":")
+        if provider and reachable(snapshot, caller, base):
+            return find_model(snapshot, caller, base), provider
+    return find_model(snapshot, caller, name), None
+
+
+def find_model(snapshot: Snapshot, caller: Caller, name: str, param: str = "model") -> Model:
+    """The model of a slug or alias. Raises `NotFound` as `find` does."""
+    model = reachable(snapshot, caller, name)
+    if model is None:
+        # One answer for both: a key does not learn what others may use.
+        raise NotFound(
+            named(caller.dialect).messages["model_invalid"].format(model=name), code="model_not_found", param=param
+        )
+    if not chats(model):
+        raise NotFound(
+            f"The model '{name}' does not chat: it makes {', '.join(model.output_modalities)}.",
+            code="model_not_supported",
+            param=param,
+        )
+    return model
+
+
+def reachable(snapshot: Snapshot, caller: Caller, name: str) -> Model | None:
+    """The model of a slug or alias, if the key may use it."""
+    model = snapshot.catalog.by_name.get(name)
+    return None if model is None or (caller.allowed_models and model.slug not in caller.allowed_models) else model
+
+
+def chats(model: Model) -> bool:
+    """Whether it makes what a chat's answer can hold, as far as is known."""
+    return not model.output_modalities or not ANSWERS.isdisjoint(model.output_modalities)
+
+
+def pool(snapshot: Snapshot, caller: Caller, names: tuple[str, ...] | None) -> list[Model]:
+    """The models of these names, each once; without names all that the key may use for a chat, by slug.
+
+    Raises `NotFound`.
+    """
+    if names is not None:
+        param = "model_routing_config.available_models"
+        found = {model.id: model for model in (find_model(snapshot, caller, name, param) for name in names)}
+        return list(found.values())
+    allowed = caller.allowed_models
+    models = (
+        model
+        for model in snapshot.catalog.by_id.values()
+        if model.offers and chats(model) and (not allowed or model.slug in allowed)
+    )
+    return sorted(models, key=lambda model: model.slug)

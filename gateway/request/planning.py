@@ -1,0 +1,236 @@
+"""Where one request may go, as a `Call`: its routes (`gateway.request.routes`), what it needs, and the plan of both."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from accounts.callers import Caller
+from gateway.process.process import Process
+from gateway.process.seats import conversation
+from gateway.process.snapshot import Snapshot
+from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.request import choosing
+from gateway.request.attribution import calling_app
+from gateway.request.naming import reachable
+from gateway.request.parameters import check_modalities, fit, missing, supported_by
+from gateway.request.routes import Rules, plain
+from gateway.request.wishes import wish
+from gateway.wire.dialects import Dialect, named
+from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
+from gateway.wire.header_fields import NO_FIELDS, Fields
+from routing.catalog import Model
+from routing.health.faults import Fault
+from routing.planning.ordering import Reason
+from routing.planning.plan import Candidate, Plan, Wanted, plan
+from routing.planning.prospect import Prospect
+
+NO_MODALITIES: frozenset[str] = frozenset()
+
+
+class Call(Struct):
+    """What is asked, by whom, and where it may go.
+
+    - `model`: the one that was asked for, or chosen; a candidate says which it is of
+    - `plan`: its `taken` candidates, at least one, are tried in order
+    - `conversation`: where to note who answered (`gateway.process.seats`); None: that is of no use
+    - `dialled`: the candidate that is being tried, or answers
+    - `explain`: the client wants the plan told
+    """
+
+    id: str  # 32 hex digits
+    caller: Caller
+    asked: ChatRequest
+    model: Model
+    plan: Plan
+    dialect: Dialect  # the caller's
+    request_id: str = ""
+    app: str | None = None  # which application calls, in its own words
+    conversation: int | None = None
+    dialled: Candidate | None = None
+    explain: bool = False
+    _fits: dict[int, Fit] = {}  # by offer
+
+    @property
+    def offers(self) -> list[Candidate]:
+        """The plan's taken candidates."""
+        return self.plan.taken
+
+    @property
+    def input_tokens(self) -> int:
+        """An upper bound, whichever offer reads them."""
+        return self.plan.input_tokens
+
+    def fit(self, candidate: Candidate) -> Fit:
+        """How an offer takes the parameters."""
+        offer = candidate.offer
+        found = self._fits.get(offer.id)
+        if found is None:
+            found = self._fits[offer.id] = fit_of(
+                self.asked,
+                candidate.model,
+                offer.supported_parameters,
+                self.dialect,
+                thoughts=offer.provider.reasoning_format,
+            )
+        return found
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters that the answer does without, as the offer that gives it takes them."""
+        return self.fit(self.dialled or self.plan.taken[0]).named
+
+
+def fit_of(
+    asked: ChatRequest,
+    model: Model,
+    parameters: tuple[str, ...],
+    dialect: Dialect,
+    *,
+    strict: bool = False,
+    thoughts: str = "",
+) -> Fit:
+    """How an offer of `model` that takes these parameters meets a request. Raises `InvalidRequest` if `strict`."""
+    supported = supported_by(parameters, model.capabilities)
+    return fit(asked, supported, dialect, strict=strict, speaks=model.output_modalities, thoughts=thoughts)
+
+
+def prepare(
+    process: Process,
+    snapshot: Snapshot,
+    caller: Caller,
+    asked: ChatRequest,
+    id: str,
+    request_id: str = "",
+    fields: Fields = NO_FIELDS,
+    *,
+    looking: bool = False,
+) -> Call:
+    """Finds where a request may go. `fields` are its headers; who is only `looking` takes no turn.
+
+    Raises `NotFound`, `InvalidRequest`, `Forbidden` or `UpstreamFault` when that is nowhere. Nothing is dialled.
+    """
+    dialect = named(caller.dialect)
+    wished = wish(asked, fields, dialect)
+    wanted, seed = _wanted(asked, caller), int(id[-8:], 16)
+    refusals: list[InvalidRequest] = []
+    choice: dict[str, Any] | None = None
+    if wished is None and asked.model_routing is None and asked.model not in dialect.auto_models:
+        routes = plain(snapshot, caller, asked.model)
+    else:
+        rules = Rules(snapshot, caller, wished)
+        model = None if asked.model in dialect.auto_models else rules.model(asked.model)
+        pool = rules.pool(asked, model)
+        rules.check_providers()
+        routes = [] if model is None else [rules.route(model)]
+        others = [rules.route(one) for one in pool]
+        if others:
+            wanted.lacking = _lacking(asked, caller, [*routes, *others], refusals)
+            chosen, choice = _chosen(process, rules, asked, wanted, seed, others)
+            routes += chosen
+        elif not routes:
+            raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
+        routes = rules.following(routes)
+    first = routes[0]
+    if caller.strict_params or first.mixed or len(routes) > 1:
+        wanted.lacking = _lacking(asked, caller, routes, refusals)
+    if first.policy.strategy == "round_robin":
+        turn = process.rotations.coming if looking else process.rotations.turn
+        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
+    place = _seat(asked, caller, first, wanted) if first.seats else None
+    if place is not None:
+        wanted.seat = process.seats.offer(place, wanted.clock)
+    found = plan(routes, wanted, process.health, seed)
+    found.choice = choice
+    if not found.taken:
+        try:
+            raise _nowhere(found, asked, refusals)
+        except GatewayError as error:
+            error.plan = found
+            raise
+    return Call(id, caller, asked, first.model, found, dialect, request_id, calling_app(fields), place)
+
+
+def _chosen(
+    process: Process, rules: Rules, asked: ChatRequest, wanted: Wanted, seed: int, pool: list[Prospect]
+) -> tuple[list[Prospect], dict[str, Any]]:
+    """The routes of the models that are chosen from a pool, best first, and what is kept of the choice.
+
+    Where none of them can take the request the first of the pool stand for all, so that a plan says why.
+    """
+    snapshot, said = rules.snapshot, asked.model_routing
+    preferred = reachable(snapshot, rules.caller, said.preferred) if said is not None and said.preferred else None
+    chosen = choosing.choose(pool, asked, wanted, process.health, seed, snapshot.policies.weights, preferred)
+    routes = [rules.route(one.candidate.model) for one in chosen] or pool[: choosing.MOST_CHOSEN]
+    return routes, choosing.record(chosen, asked)
+
+
+def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
+    return Wanted(
+        asked.text_bytes,
+        asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
+        asked.n,
+        caller.max_request_price,
+        datetime.now(UTC),
+        clock=time.monotonic(),
+        images=asked.images,
+        audios=asked.audios,
+        files=asked.files,
+        modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
+        strict=caller.strict_params,
+        formats=asked.thoughts,
+    )
+
+
+def _seat(asked: ChatRequest, caller: Caller, route: Prospect, wanted: Wanted) -> int | None:
+    """Where the conversation's last provider is noted, if it matters who that was."""
+    if not asked.thoughts and not route.keeps_seats(wanted.now):
+        return None
+    return conversation(caller.project, route.model.id, asked.body["messages"])
+
+
+def _lacking(
+    asked: ChatRequest, caller: Caller, routes: Sequence[Prospect], refusals: list[InvalidRequest]
+) -> dict[tuple[int, tuple[str, ...]], int]:
+    """How many parameters the offers ignore, by model and list; a strict caller's refusals are added to `refusals`."""
+    found: dict[tuple[int, tuple[str, ...]], int] = {}
+    for route in routes:
+        model = route.model
+        for kind in route.kinds:
+            place = (model.id, kind.parameters)
+            if caller.strict_params:
+                try:
+                    fit_of(asked, model, kind.parameters, named(caller.dialect), strict=True)
+                except InvalidRequest as refusal:
+                    refusals.append(refusal)
+                    found[place] = 1
+            elif lacks := len(
+                missing(asked, supported_by(kind.parameters, model.capabilities), model.output_modalities)
+            ):
+                found[place] = lacks
+    return found
+
+
+def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) -> Exception:
+    """What the client is told when no offer is left."""
+    candidates = found.candidates()
+    reasons = {candidate.reason for candidate in candidates}
+    if Reason.COOLING in reasons:
+        seconds = found.retry_after(found.wanted.clock) or 0.0
+        return UpstreamFault(Fault.RATE_LIMITED, "every offer cools", retry_after=max(1, -int(-seconds // 1)))
+    if reasons & {Reason.TOO_DEAR, Reason.UNPRICED}:
+        return Forbidden(
+            "At its worst this request costs more than the key's highest price a request. "
+            "Ask for fewer output tokens, or raise it.",
+            code="request_too_expensive",
+        )
+    if Reason.MODALITY in reasons:
+        for candidate in candidates:
+            if candidate.reason is Reason.MODALITY:
+                check_modalities(asked, candidate.offer.input_modalities)
+    if Reason.PARAMETERS in reasons:
+        return refusals[0]
+    slugs = sorted({candidate.model.slug for candidate in candidates})
+    return UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {', '.join(slugs)}", code="no_provider_available")

@@ -1,0 +1,216 @@
+"""Every way a request can fail, and the one table from an exception to what the client sees.
+
+    GatewayError                      what the client is told
+    ├── InvalidRequest                400  the body is not what the API takes
+    ├── BodyTooLarge                  413
+    ├── UnsupportedMediaType          415
+    ├── Unauthenticated               401  one body for unknown, malformed, revoked and expired keys
+    ├── Forbidden                     403  the key is good but may not do this
+    ├── NotFound                      404  also another tenant's object
+    ├── MethodNotAllowed              405
+    ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
+    ├── RateLimited                   429  with Retry-After
+    ├── TooManyReads                  422  of the management endpoints, as their documents have it; with Retry-After
+    ├── HeadersTooLarge               431
+    ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
+    └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
+
+The leaves raise; `gateway/relay.py` decides; the caller's dialect says how it is told (`gateway/wire/dialects.py`), and
+`GatewayError.body` renders it, for an answer and for a stream's last event. No message ever holds an upstream's body,
+host or credential, nor more of a client's key than its last four characters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.wire.dialects import STANDARD, Dialect, ErrorRow
+from routing.health.faults import Fault
+
+AS_IT_IS = ErrorRow()
+
+
+class GatewayError(Exception):
+    """What the client is told: HTTP status, OpenAI `type` and `code`, the offending `param`, and a message.
+
+    These are the standard dialect's. `rules` are what other dialects know the error by, the most exact first.
+    """
+
+    status = 500
+    type = "internal_server_error"
+    code: str | None = "internal_server_error"
+    plan: Any = None  # the `routing.planning.plan.Plan` that led nowhere, if that is why
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after  # whole seconds
+        self.headers = headers or {}
+        self.more: dict[str, Any] = {}  # what stands beside the error in its envelope
+        if code is not None:
+            self.code = code
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Its own code and that of its kind."""
+        return (self.code or "", type(self).code or "")
+
+    def status_in(self, dialect: Dialect) -> int:
+        """The HTTP status it has in a dialect."""
+        return self._row(dialect).status or self.status
+
+    def body(self, dialect: Dialect = STANDARD, request_id: str = "") -> dict[str, Any]:
+        """The error in a dialect's envelope."""
+        row, envelope = self._row(dialect), dialect.envelope
+        said = {
+            "message": envelope.message.format(message=row.message or self.message, request_id=request_id),
+            "type": row.type or self.type,
+            "param": self.param,
+            "code": str(row.status or self.status) if envelope.status_as_code else row.code or self.code,
+            "request_id": request_id or None,
+        }
+        fields = [name for name in envelope.fields if said[name] is not None or name not in envelope.optional]
+        return {"error": {name: said[name] for name in fields}, **self.more}
+
+    def _row(self, dialect: Dialect) -> ErrorRow:
+        return next((dialect.errors[rule] for rule in self.rules if rule in dialect.errors), AS_IT_IS)
+
+
+class InvalidRequest(GatewayError):
+    status, type, code = 400, "invalid_request_error", "invalid_request"
+
+
+class BodyTooLarge(GatewayError):
+    status, type, code = 413, "invalid_request_error", "request_too_large"
+
+
+class UnsupportedMediaType(GatewayError):
+    status, type, code = 415, "invalid_request_error", "unsupported_media_type"
+
+
+class Unauthenticated(GatewayError):
+    status, type, code = 401, "authentication_error", "invalid_api_key"
+
+
+class Forbidden(GatewayError):
+    status, type, code = 403, "permission_error", "permission_denied"
+
+
+class NotFound(GatewayError):
+    status, type, code = 404, "invalid_request_error", "not_found"
+
+
+class MethodNotAllowed(GatewayError):
+    status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+
+class InsufficientCredit(GatewayError):
+    status, type, code = 402, "insufficient_credit", "insufficient_credit"
+
+
+class RateLimited(GatewayError):
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class TooManyReads(GatewayError):
+    status, type, code = 422, "rate_limit_error", "too_many_reads"
+
+
+class HeadersTooLarge(GatewayError):
+    status, type, code = 431, "invalid_request_error", "headers_too_large"
+
+
+class Unavailable(GatewayError):
+    status, type, code = 503, "service_unavailable", "service_unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the client sees for a fault: HTTP status, type, code, message; whether another offer may be tried."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    retryable: bool = True
+
+
+SHOWN: dict[Fault, Shown] = {
+    Fault.UNREACHABLE: Shown(502, "upstream_error", "upstream_unreachable", "The provider could not be reached."),
+    Fault.TIMEOUT: Shown(504, "upstream_error", "upstream_timeout", "The provider did not answer in time."),
+    Fault.TRUNCATED: Shown(502, "upstream_error", "upstream_truncated", "The provider's answer broke off."),
+    Fault.INVALID_RESPONSE: Shown(
+        502, "upstream_error", "upstream_invalid_response", "The provider's answer could not be understood."
+    ),
+    Fault.AUTH: Shown(502, "upstream_error", "upstream_auth", "The provider refused the gateway's credential."),
+    Fault.RATE_LIMITED: Shown(429, "rate_limit_error", "upstream_rate_limited", "The provider is rate limiting."),
+    Fault.EXHAUSTED: Shown(
+        429, "rate_limit_error", "upstream_exhausted", "The gateway's account at the provider is exhausted."
+    ),
+    Fault.OVERLOADED: Shown(503, "upstream_error", "upstream_overloaded", "The provider is overloaded."),
+    Fault.SERVER_ERROR: Shown(502, "upstream_error", "upstream_error", "The provider failed."),
+    Fault.REJECTED: Shown(
+        400,
+        "invalid_request_error",
+        "upstream_rejected",
+        "The provider rejected the request.",
+        retryable=False,
+    ),
+    Fault.FORBIDDEN_ADDRESS: Shown(502, "upstream_error", "upstream_unreachable", "The provider could not be reached."),
+}
+
+
+class UpstreamFault(GatewayError):
+    """A provider failed. `detail` is for the operator's log alone; the client sees `SHOWN[kind]`.
+
+    `status` follows the table, but a REJECTED fault keeps the provider's own 4xx status and, where the provider sent
+    an OpenAI error object, its cleaned `message` and `code`, since they tell the client what to change.
+    """
+
+    def __init__(
+        self,
+        kind: Fault,
+        detail: str = "",
+        *,
+        upstream_status: int | None = None,
+        retry_after: int | None = None,
+        message: str | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        unreadable: bool = False,
+    ) -> None:
+        shown = SHOWN[kind]
+        super().__init__(message or shown.message, code=code or shown.code, param=param, retry_after=retry_after)
+        self.kind = kind
+        self.detail = detail[:500]
+        self.upstream_status = upstream_status
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
+        self.type = shown.type
+        self.status = shown.status
+        if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):
+            self.status = upstream_status
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The fault's code with its own code or the provider's status behind a slash, then alone.
+
+        A rejected request has the provider's code, which must not be taken for one of ours.
+        """
+        shown = SHOWN[self.kind].code
+        return (f"{shown}/{self.code}", f"{shown}/{self.upstream_status}", shown)
+
+    @property
+    def retryable(self) -> bool:
+        """Whether another offer may be tried, as long as nothing meaningful has been relayed.
+
+        A 404 speaks of the provider's own catalog: the same request may well do at the next one.
+        """
+        return SHOWN[self.kind].retryable or self.upstream_status == 404

@@ -1,0 +1,1 @@
+"""Console pages of policies and their replays."""

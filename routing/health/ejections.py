@@ -1,0 +1,81 @@
+"""The statements by which gateway processes share what rests, in `routing_ejection`. Times go in as seconds from now,
+since the processes' clocks and the database's need not agree.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from routing.health.breaker import Subject
+from routing.health.faults import Fault
+from routing.health.rests import Heard
+
+TABLE = "routing_ejection"
+_CAUSES = {fault.value: fault for fault in Fault}
+
+# Narrowed by appending `and`.
+QUERY = """
+select e.offer_id, e.credential_id, e.cause, extract(epoch from e.until - clock_timestamp())::float8,
+       coalesce(extract(epoch from e.probed_until - clock_timestamp()), 0)::float8, e.count, e.closed_at is not null
+  from routing_ejection e
+ where (e.closed_at is null or not exists (
+         select 1 from routing_ejection o where o.offer_id is not distinct from e.offer_id
+            and o.credential_id is not distinct from e.credential_id and o.closed_at is null))
+"""
+
+# Parameters: id, offer, credential, cause, seconds, count. What another process opened meanwhile is one with this.
+OPEN = """
+insert into routing_ejection as e (id, offer_id, credential_id, cause, opened_at, until, count, closed_by)
+values (%s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, '')
+on conflict (offer_id, credential_id) where closed_at is null do update
+   set cause = excluded.cause, until = greatest(e.until, excluded.until), count = greatest(e.count, excluded.count),
+       probed_until = null, probed_by = null
+returning 1
+"""
+
+# Parameters: offer, credential.
+CLOSE = """
+update routing_ejection set closed_at = clock_timestamp(), closed_by = 'process', probed_until = null
+ where offer_id is not distinct from %s and credential_id is not distinct from %s and closed_at is null
+returning 1
+"""
+
+# Parameters: offer, credential, process.
+RELEASE = """
+update routing_ejection set probed_until = null
+ where offer_id is not distinct from %s and credential_id is not distinct from %s and closed_at is null
+   and probed_by = %s
+returning 1
+"""
+
+# Parameters: offer, credential, process, seconds. Of several processes the row's lock lets one through; the others
+# then see its probe. A process that asks again, not having heard the answer, gets the same one.
+CLAIM = """
+with wanted as (select %s::bigint as offer, %s::uuid as credential, %s::uuid as process, %s::float8 as seconds),
+     claimed as (
+    update routing_ejection e
+       set probed_until = clock_timestamp() + make_interval(secs => w.seconds), probed_by = w.process
+      from wanted w
+     where e.offer_id is not distinct from w.offer and e.credential_id is not distinct from w.credential
+       and e.closed_at is null and e.until <= clock_timestamp()
+       and (e.probed_until is null or e.probed_until <= clock_timestamp() or e.probed_by = w.process)
+    returning 1)
+select exists (select 1 from claimed),
+       exists (select 1 from routing_ejection e, wanted w
+                where e.offer_id is not distinct from w.offer and e.credential_id is not distinct from w.credential
+                  and e.closed_at is null)
+"""
+
+
+def from_rows(rows: Iterable[Sequence[Any]]) -> list[Heard]:
+    """What rows of `QUERY` tell. A cause that this version does not know is an offer's fault like any other."""
+    return [
+        Heard(
+            Subject(offer, credential),
+            _CAUSES.get(cause, Fault.SERVER_ERROR),
+            seconds,
+            max(probed, 0.0),
+            count,
+            closed,
+        )
+        for offer, credential, cause, seconds, probed, count, closed in rows
+    ]

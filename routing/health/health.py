@@ -1,0 +1,229 @@
+"""What one process knows of its offers: who may be used, with which credential, and how fast that will be.
+
+In memory and without I/O; the time is always an argument, in monotonic seconds, so that a simulation can drive it.
+Requests read `standings`; what becomes of each dial is told to the `Trial` that `begin` gives.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from routing.catalog import Credential, Offer
+from routing.health.breaker import Rest, Subject
+from routing.health.faults import Blame
+from routing.health.latency import SIZE_CLASSES, TYPICAL_OUTPUT, Published
+from routing.health.records import Record
+from routing.health.rests import Heard, News, Rests, subjects
+from routing.health.trials import Trial
+
+FRESH = 1.0  # seconds a standing is good for when nothing happens
+FRESH_BUSY = 0.2  # and while calls are waiting for their first token
+
+
+class State(StrEnum):
+    """Whether an offer may be used."""
+
+    USABLE = "usable"
+    PROBE = "probe"  # its rest is over: this request may be the one that tries it
+    LAST = "last"  # rests, but so do too many of its kind: it may follow those that do not
+    RESTING = "resting"  # its breaker is open, or its probe is out
+    COOLING = "cooling"  # rate limited, or no credential may be used for now
+    REFUSED = "refused"  # forced open by the operator, or without any credential
+
+
+USABLE, PROBE, LAST = State.USABLE, State.PROBE, State.LAST
+RESTING, COOLING, REFUSED = State.RESTING, State.COOLING, State.REFUSED
+
+
+class Standing(NamedTuple):
+    """An offer as it stands at a moment, for prompts of one size class.
+
+    `credential` is the one to use (None: the provider takes none); `until` when it may be used again, where it may
+    not. `seconds` is how long a typical whole answer is expected to take with the load it has now, `ttft` how long to
+    its first token; `throughput` is tokens a second; `uptime` 0 to 1; None: not known. `known` is False for an offer
+    that is new, or newly recovered, and has few calls yet.
+    """
+
+    state: State
+    credential: Credential | None
+    until: float
+    seconds: float | None
+    ttft: float | None
+    throughput: float | None
+    uptime: float | None
+    known: bool
+    in_flight: int
+
+    @property
+    def probes(self) -> bool:
+        """Whether the request that is sent there is its one probe."""
+        return self.state is PROBE
+
+
+def _nobody(news: News, rest: Rest, now: float) -> None:
+    """The one to tell where there is only one process."""
+
+
+class Health:
+    """What this process knows. `tell` hears of every rest this process opens or closes, and shares it."""
+
+    def __init__(self, tell: Callable[[News, Rest, float], None] = _nobody) -> None:
+        self.rests = Rests(tell, self._forget_standings)
+        self._records: dict[int, Record[Standing]] = {}
+        self._published: dict[tuple[str, str], list[Published | None]] = {}
+        self._learnt_at = 0.0
+
+    def standings(self, offers: Sequence[Offer], size_class: int, now: float) -> list[Standing]:
+        """How each of one model's `offers` stands, in their order."""
+        found = []
+        plain = True
+        records = self._records
+        for offer in offers:
+            record = records.get(offer.id)
+            if record is None or record.offer is not offer:
+                record = self._record(offer)
+            standing = record.standings.get(size_class)
+            if standing is None or now >= record.fresh_until[size_class]:
+                standing = self._look(record, size_class, now)
+            if standing.state is not USABLE:
+                plain = False
+            found.append(standing)
+        return found if plain else self._spare(offers, found)
+
+    def begin(
+        self,
+        offer: Offer,
+        credential: Credential | None,
+        now: float,
+        probe: bool = False,
+        *,
+        size_class: int = 0,
+        streamed: bool = True,
+        claimed: Sequence[Subject] = (),
+    ) -> Trial:
+        """A dial begins. `probe`: it is the one that tries what rested, as its standing said.
+
+        Where several processes share what rests, `claimed` is the probe they agreed upon.
+        """
+        if probe and not claimed:
+            claimed = self.claim(offer, credential, now)
+        return Trial(self, self._record(offer), credential, now, size_class, streamed, claimed)
+
+    def claim(self, offer: Offer, credential: Credential | None, now: float) -> list[Subject]:
+        """Takes the probe of an offer, before its dial; empty when there is none to have.
+
+        What is claimed must be begun or given back with `rests.release`.
+        """
+        return self.rests.claim(offer.id, None if credential is None else credential.id, now)
+
+    def learn(self, rows: Iterable[Published], now: float) -> None:
+        """Takes over the published statistics, in place of the ones before."""
+        self._published = {}
+        self._learnt_at = now
+        for row in rows:
+            classes = self._published.setdefault((row.provider, row.upstream_model), [None] * SIZE_CLASSES)
+            before = classes[row.size_class]
+            # Two models may be sold from the same place, which is then equally fast for both.
+            if before is None or row.count > before.count:
+                classes[row.size_class] = row
+        for record in self._records.values():
+            record.published = self._published.get((record.offer.provider.slug, record.offer.upstream_model))
+        self._forget_standings()
+
+    def hear(self, rows: Iterable[Heard], now: float) -> None:
+        """Takes over what other processes decided."""
+        for subject in self.rests.hear(rows, now):
+            self.recovered(subject, now)
+
+    def recovered(self, subject: Subject, now: float) -> None:
+        """An offer's breaker closed: what was known of it before holds no more."""
+        if subject.offer is not None and subject.credential is None:
+            record = self._records.get(subject.offer)
+            if record is not None:
+                record.recover(now)
+
+    def _forget_standings(self) -> None:
+        for record in self._records.values():
+            record.standings.clear()
+
+    def _record(self, offer: Offer) -> Record[Standing]:
+        record = self._records.get(offer.id)
+        if record is None:
+            record = self._records[offer.id] = Record(offer)
+        elif record.offer is offer:
+            return record
+        record.offer = offer
+        record.published = self._published.get((offer.provider.slug, offer.upstream_model))
+        record.standings.clear()
+        return record
+
+    def _look(self, record: Record[Standing], size_class: int, now: float) -> Standing:
+        state, until, credential = self._state(record.offer, now)
+        ttft, token, known = record.pace(size_class, now, now - self._learnt_at)
+        seconds = None if ttft is None else ttft + TYPICAL_OUTPUT * (token or 0.0)
+        standing = Standing(
+            state,
+            credential,
+            until,
+            seconds,
+            ttft,
+            1 / token if token else None,
+            record.uptime(size_class, now, now - self._learnt_at),
+            known,
+            record.in_flight,
+        )
+        record.standings[size_class] = standing
+        good_for = now + (FRESH_BUSY if record.in_flight else FRESH)
+        record.fresh_until[size_class] = min(good_for, until) if until > now else good_for
+        return standing
+
+    def _state(self, offer: Offer, now: float) -> tuple[State, float, Credential | None]:
+        if offer.forced == "open" or (not offer.credentials and offer.provider.auth_style != "none"):
+            return REFUSED, math.inf, None
+        first = offer.credentials[0] if offer.credentials else None
+        open = self.rests.open
+        if not open:
+            return USABLE, 0.0, first
+        rest = open.get(Subject(offer.id, None))
+        probe = False
+        if rest is not None and not (offer.forced == "closed" and rest.blame is Blame.OFFER):
+            if now < rest.until:
+                return RESTING if rest.blame is Blame.OFFER else COOLING, rest.until, first
+            if now < rest.probed_until:
+                return RESTING, rest.probed_until, first
+            probe = True
+        if first is None:
+            return PROBE if probe else USABLE, 0.0, None
+        soonest, probing = math.inf, False
+        for credential in offer.credentials:
+            rests = [found for found in map(open.get, subjects(offer.id, credential.id)[1:]) if found]
+            until = max((found.until for found in rests), default=0.0)
+            probed = max((found.probed_until for found in rests), default=0.0)
+            if until <= now and probed <= now:
+                return PROBE if probe or rests else USABLE, 0.0, credential
+            probing = probing or until <= now
+            soonest = min(soonest, max(until, probed))
+        return RESTING if probing else COOLING, soonest, first
+
+    def _spare(self, offers: Sequence[Offer], found: list[Standing]) -> list[Standing]:
+        """Lets no more than half of a model's offers rest, and none when there would be no other left.
+
+        A request whose other offers failed then has somewhere to go, and an outage of everything is met with requests
+        and not with silence.
+        """
+        resting = [index for index, standing in enumerate(found) if standing.state is RESTING]
+        if not resting:
+            return found
+        if any(standing.state is USABLE for standing in found):
+            open = self.rests.open
+            most = max(1, sum(standing.state is not REFUSED for standing in found) // 2)
+            # Those that have rested for the longest have failed most often.
+            resting.sort(key=lambda index: getattr(open.get(Subject(offers[index].id, None)), "since", math.inf))
+            del resting[:most]
+        for index in resting:
+            found[index] = found[index]._replace(state=LAST)
+        return found
+
+
+__all__ = ["Health", "Standing", "State", "Trial"]

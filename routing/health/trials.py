@@ -1,0 +1,153 @@
+"""One dial, from the health's point of view."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from routing.catalog import Credential
+from routing.health.breaker import Subject, cool_seconds
+from routing.health.faults import Blame, Fault, blame
+from routing.health.records import Record
+from routing.health.rests import subjects
+
+if TYPE_CHECKING:
+    from routing.health.health import Health
+
+
+class Trial:
+    """Ends exactly once, by `succeeded`, `failed` or `left`; what is told afterwards changes nothing."""
+
+    __slots__ = (
+        "_claimed", "_credential", "_ended", "_first", "_health", "_record", "_size_class", "_started", "_streamed",
+    )  # fmt: skip
+
+    def __init__(
+        self, health: "Health", record: Record[Any], credential: Credential | None, now: float, size_class: int,
+        streamed: bool, claimed: Sequence[Subject],
+    ) -> None:  # fmt: skip
+        self._health = health
+        self._record = record
+        self._credential = credential
+        self._started = now
+        self._size_class = size_class
+        self._streamed = streamed
+        self._claimed = claimed
+        self._first: float | None = None
+        self._ended = False
+        record.in_flight += 1
+        pace = record.paces[size_class]
+        if streamed:
+            pace.waiting += 1
+            pace.waiting_began += now
+        else:
+            pace.whole += 1
+            pace.whole_began += now
+        record.standings.clear()
+
+    def first_byte(self, now: float) -> None:
+        """A stream's first token came, which is verdict enough for a probe."""
+        if self._ended or self._first is not None or not self._streamed:
+            return
+        self._first = now
+        self._waits_no_more()
+        self._record.first_token(self._size_class, now - self._started, now)
+        self._record.standings.clear()
+        self._answered(now)
+
+    def succeeded(self, now: float, output_tokens: int = 0) -> None:
+        """The answer is complete."""
+        if not self._end():
+            return
+        record, size_class = self._record, self._size_class
+        if not self._streamed:
+            record.whole(size_class, now - self._started, output_tokens, now)
+        elif self._first is not None and output_tokens > 1:
+            record.rest_of_stream(size_class, now - self._first, output_tokens - 1, now)
+        if self._first is None:
+            self._answered(now)
+        record.outcomes.good(now)
+
+    def failed(self, fault: Fault, now: float, retry_after: float | None = None, status: int | None = None) -> None:
+        """The dial came to nothing. `retry_after` is what the provider asked for, in seconds; `status` its HTTP one."""
+        if not self._end():
+            return
+        offer, provider = self._record.offer, self._record.offer.provider
+        blamed = blame(fault, status)
+        if fault is Fault.TIMEOUT:
+            self._took_at_least(now)
+        if blamed is Blame.OFFER or (blamed is Blame.CREDENTIAL and self._credential is None):
+            self._offer_failed(fault, now, retry_after)
+            return
+        rests = self._health.rests
+        credential = None if self._credential is None else self._credential.id
+        if credential is not None or blamed is Blame.NOBODY:
+            self._answered(now, credential_taken=blamed is Blame.NOBODY)
+        # Else it is the offer itself that is limited, and its rest goes on.
+        if blamed is Blame.COOL:
+            rests.cool(Subject(offer.id, credential), fault, now, cool_seconds(provider.cooldown, retry_after))
+        elif blamed is Blame.CREDENTIAL:
+            # A 403 speaks of what the credential may not do here, and not of what it is.
+            rests.rest(Subject(offer.id if status == 403 else None, credential), fault, now, provider.cooldown)
+        rests.release(self._claimed, now)
+
+    def left(self, now: float) -> None:
+        """It ended without a verdict: the client left, or another dial won."""
+        if self._end():
+            self._took_at_least(now)
+            self._health.rests.release(self._claimed, now)
+
+    def _end(self) -> bool:
+        if self._ended:
+            return False
+        self._ended = True
+        self._record.in_flight -= 1
+        if not self._streamed:
+            pace = self._record.paces[self._size_class]
+            pace.whole -= 1
+            pace.whole_began -= self._started
+        elif self._first is None:
+            self._waits_no_more()
+        self._record.standings.clear()
+        return True
+
+    def _waits_no_more(self) -> None:
+        pace = self._record.paces[self._size_class]
+        pace.waiting -= 1
+        pace.waiting_began = pace.waiting_began - self._started if pace.waiting else 0.0
+
+    def _took_at_least(self, now: float) -> None:
+        """The first token would have come later than now, which is news if it should have been there."""
+        pace = self._record.paces[self._size_class]
+        waited = now - self._started
+        if self._first is None and self._streamed and waited > pace.ttft.value():
+            pace.ttft.observe(waited, now)
+
+    def _answered(self, now: float, *, credential_taken: bool = True) -> None:
+        """The offer, and the credential it was used with, work: what rested may be used again.
+
+        A call that began before the rest says nothing about it.
+        """
+        open, offer = self._health.rests.open, self._record.offer
+        if not open:
+            return
+        credential = None if self._credential is None else self._credential.id
+        for subject in subjects(offer.id, credential)[: None if credential_taken else 1]:
+            rest = open.get(subject)
+            if rest is not None and rest.since <= self._started:
+                self._health.rests.close(subject, now)
+                self._health.recovered(subject, now)
+
+    def _offer_failed(self, fault: Fault, now: float, retry_after: float | None) -> None:
+        record, rests = self._record, self._health.rests
+        subject, provider = Subject(record.offer.id, None), record.offer.provider
+        least = 0.0 if retry_after is None else cool_seconds(0.0, retry_after)
+        rest = rests.open.get(subject)
+        others = [claimed for claimed in self._claimed if claimed != subject]
+        if rest is not None:
+            # Of several that fail after the rest only the first prolongs it.
+            if subject in self._claimed or (now >= rest.until and now >= rest.probed_until):
+                rests.rest(subject, fault, now, provider.cooldown, least)
+        elif (self._started if self._first is None else self._first) >= record.recovered_at:
+            enough = record.outcomes.bad(now, provider.failure_threshold)
+            if enough and record.offer.forced != "closed":
+                rests.rest(subject, fault, now, provider.cooldown, least)
+        rests.release(others, now)

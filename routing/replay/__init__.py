@@ -1,0 +1,1 @@
+"""Recorded traffic under another policy: what it would have cost, and where it would have gone."""

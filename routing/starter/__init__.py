@@ -1,0 +1,1 @@
+"""Well-known vendors, models and prices, brought in as rows."""

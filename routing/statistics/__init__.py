@@ -1,0 +1,1 @@
+"""What all processes saw of the offers, rolled up for those who plan, read and replay."""

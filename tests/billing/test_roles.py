@@ -1,0 +1,308 @@
+"""What the database itself forbids the API and the console, whatever their code does; and migrations from nothing."""
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from django.apps import apps
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
+
+from billing.models import LedgerEntry
+from tests.stage.backbone import app_url, backbone, console_url, database, owner_url, run, settled, wanted
+from tests.stage.cast import Tenant
+from tests.stage.product import ROOT
+
+pytestmark = pytest.mark.backbone
+
+VERBS = ("insert", "update", "delete", "truncate")
+# What the API may write, and nothing else.
+APP_WRITES = {
+    "billing_counter": {"insert", "update", "delete"},
+    "billing_lease": {"insert", "update", "delete"},
+    "billing_hold": {"insert", "update", "delete"},
+    "billing_attempt": {"insert", "update"},
+    "billing_usage": {"insert", "update"},
+    "billing_ledgerentry": {"insert"},
+    "accounts_change": {"delete"},
+    "billing_usagerollup": {"insert", "update", "delete"},
+    "billing_latehour": {"insert", "update", "delete"},
+    "billing_mark": {"insert", "update", "delete"},
+    "routing_offerrollup": {"insert", "update", "delete"},
+    "routing_offerstatistics": {"insert", "update", "delete"},
+    "routing_ejection": {"insert", "update", "delete"},
+    "routing_replay": {"update", "delete"},
+}
+# What the console does to these: an operator ends a rest, and with an offer goes its history.
+CONSOLE_TOO = {"routing_ejection": {"update", "delete"}, "routing_replay": {"insert", "update", "delete"}}
+OURS = ("accounts", "billing", "routing")
+TABLES = sorted(model._meta.db_table for app in OURS for model in apps.get_app_config(app).get_models())
+URLS = {"app": app_url, "console": console_url}
+
+
+@contextmanager
+def speaking_as(role: str, url: str | None = None) -> Iterator["psycopg.Connection[Any]"]:
+    """A connection of `app` or `console`; what it writes is rolled back in the end."""
+    with psycopg.connect(url or URLS[role]()) as connection:
+        user = connection.execute("select current_user").fetchall()
+        assert user == [(f"meterline_{role}",)]
+        connection.commit()
+        yield connection
+        connection.rollback()
+
+
+def allowed(connection: "psycopg.Connection[Any]", verb: str, table: str, column: str = "id") -> bool:
+    """Whether the database lets this role do `verb` to `table`. Touches no row, and what is tried is undone."""
+    name, changed = sql.Identifier(table), sql.Identifier(column)
+    statement = {
+        "select": sql.SQL("select 1 from {} where false").format(name),
+        "insert": sql.SQL("insert into {} ({}) select null where false").format(name, changed),
+        "update": sql.SQL("update {} set {} = null where false").format(name, changed),
+        "delete": sql.SQL("delete from {} where false").format(name),
+        "truncate": sql.SQL("truncate {}").format(name),
+    }[verb]
+    try:
+        connection.execute(statement)
+    except InsufficientPrivilege as error:
+        assert str(error).startswith(f"permission denied for table {table}")
+        return False
+    finally:
+        connection.rollback()
+    return True
+
+
+def writes(connection: "psycopg.Connection[Any]", table: str) -> set[str]:
+    """What this role may do to `table` besides reading."""
+    return {verb for verb in VERBS if allowed(connection, verb, table, _column(table))}
+
+
+def _column(table: str) -> str:
+    """A column that may be written at all: neither generated nor an identity."""
+    query = (
+        "select column_name from information_schema.columns where table_name = %s and is_generated = 'NEVER'"
+        " and is_identity = 'NO' order by ordinal_position limit 1"
+    )
+    with database(owner_url()) as owner:
+        ((column,),) = owner.execute(query, [table]).fetchall()
+    return str(column)
+
+
+def partitions() -> list[str]:
+    """The partitions of usage and attempts, the default ones among them."""
+    query = (
+        "select inhrelid::regclass::text from pg_inherits"
+        " where inhparent in ('billing_usage'::regclass, 'billing_attempt'::regclass) order by 1"
+    )
+    with database(owner_url()) as owner:
+        found = [name for (name,) in owner.execute(query).fetchall()]
+    assert len(found) >= 2 * (1 + 4)  # the default one, this month's and three ahead
+    return found
+
+
+@pytest.mark.parametrize("role", ["app", "console"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update billing_ledgerentry set amount = 0 where generation = %(generation)s",
+        "update billing_ledgerentry set generation = null",
+        "delete from billing_ledgerentry where generation = %(generation)s",
+        "truncate billing_ledgerentry",
+        "truncate billing_ledgerentry cascade",
+    ],
+)
+def test_nobody_changes_the_ledger(alice: Tenant, tmp_path: Any, role: str, statement: str) -> None:
+    item = wanted(alice.key)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            held = await here.admission.hold(item)
+            await here.settler.settle(settled(item, held, "0.25"))
+
+    run(scenario())
+    before = list(LedgerEntry.objects.filter(generation=item.id).values())
+    assert before
+    with (
+        speaking_as(role) as connection,
+        pytest.raises(InsufficientPrivilege, match="permission denied for table billing_ledgerentry"),
+    ):
+        connection.execute(statement, {"generation": item.id})
+    assert list(LedgerEntry.objects.filter(generation=item.id).values()) == before
+
+
+def test_the_api_writes_the_hot_tables_and_nothing_else() -> None:
+    assert set(APP_WRITES) < set(TABLES)
+    with speaking_as("app") as connection:
+        found = {table: writes(connection, table) for table in TABLES}
+    assert found == {table: APP_WRITES.get(table, set()) for table in TABLES}
+
+
+def test_the_console_writes_configuration_and_nothing_else() -> None:
+    configuration = {"insert", "update", "delete"}
+    with speaking_as("console") as connection:
+        found = {table: writes(connection, table) for table in TABLES}
+        assert all(allowed(connection, "select", table) for table in TABLES)
+    expected = {table: set() if table in APP_WRITES else configuration for table in TABLES}
+    assert found == {**expected, **CONSOLE_TOO}
+
+
+@pytest.mark.parametrize("role", ["app", "console"])
+def test_partitions_are_reached_through_their_parent_alone(role: str) -> None:
+    with speaking_as(role) as connection:
+        found = {(verb, table) for table in partitions() for verb in ("select", *VERBS)
+                 if allowed(connection, verb, table)}  # fmt: skip
+        assert found == set()
+        assert allowed(connection, "select", "billing_usage")
+
+
+@pytest.mark.parametrize("what", ["password", "username", "email", "*"])
+def test_the_api_learns_of_people_only_who_is_active(what: str) -> None:
+    with speaking_as("app") as connection:
+        connection.execute("select id, is_active from accounts_user")
+        with pytest.raises(InsufficientPrivilege, match="permission denied for table accounts_user"):
+            connection.execute(sql.SQL("select {} from accounts_user").format(sql.SQL(what)))
+
+
+@pytest.mark.parametrize("table", ["auth_permission", "django_session", "django_admin_log", "django_content_type"])
+def test_the_api_writes_nothing_of_the_consoles_framework(table: str) -> None:
+    with speaking_as("app") as connection:
+        assert writes(connection, table) == set()
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("console", "select billing_make_partitions(3)"),
+        ("app", "select billing_seed_counter(0)"),
+        ("console", "select billing_heartbeat(gen_random_uuid(), 'here', 1, '8 seconds')"),
+        ("console", "select billing_give_back(array[gen_random_uuid()])"),
+        ("console", "select * from billing_settle('[]')"),
+        ("app", "drop trigger note_change on accounts_apikey"),
+        ("app", "alter table billing_ledgerentry disable trigger all"),
+        ("console", "drop table billing_ledgerentry"),
+        ("app", "create table mine (id integer)"),
+        ("console", "create table mine (id integer)"),
+    ],
+)
+def test_neither_role_borrows_rights_or_changes_the_schema(role: str, statement: str) -> None:
+    with speaking_as(role) as connection, pytest.raises(InsufficientPrivilege):
+        connection.execute(statement)
+
+
+# --- migrations from nothing -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owners() -> Iterator[str]:
+    """The URL, without a database, of somebody who is no superuser, may make databases, and owns none yet.
+
+    Where the tests' own owner is a superuser that is a login made for this, with CREATEROLE; otherwise it is the owner.
+    """
+    with database(owner_url()) as owner:
+        ((superuser,),) = owner.execute("select rolsuper from pg_roles where rolname = current_user").fetchall()
+        place = urlsplit(owner_url())
+        if not superuser:
+            yield urlunsplit(place._replace(path=""))
+            return
+        name, password = f"plain_{secrets.token_hex(4)}", secrets.token_hex(16)
+        owner.execute(
+            sql.SQL("create role {} login nosuperuser createdb createrole password {}").format(
+                sql.Identifier(name), sql.Literal(password)
+            )
+        )
+        host = place.netloc.rpartition("@")[2]
+        yield urlunsplit(place._replace(netloc=f"{name}:{password}@{host}", path=""))
+        owner.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+@contextmanager
+def fresh_database(owners: str) -> Iterator[str]:
+    """The URL of an empty database of theirs, dropped in the end."""
+    name = f"fresh_{secrets.token_hex(4)}"
+    with database(_at(owners, "postgres")) as owner:
+        owner.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        try:
+            yield _at(owners, name)
+        finally:
+            owner.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _at(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def migrate(url: str) -> str:
+    """Runs `manage.py migrate` as the owner that `url` names; what it printed."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DATABASE_")}
+    env |= {"DATABASE_URL": url, "DATABASE_ROLE": "owner"}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--no-color"], cwd=ROOT, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def shape(url: str) -> list[Any]:
+    """Everything of the public schema that a migration may change: relations, columns, rights, functions, triggers."""
+    queries = (
+        "select relname, relkind, coalesce(relacl::text, ''), coalesce(reloptions::text, '') from pg_class"
+        " where relnamespace = 'public'::regnamespace",
+        "select table_name, column_name, data_type, is_nullable, coalesce(column_default, '')"
+        " from information_schema.columns where table_schema = 'public'",
+        "select p.oid::regprocedure::text, prosecdef, coalesce(proacl::text, ''), md5(prosrc) from pg_proc p"
+        " where pronamespace = 'public'::regnamespace",
+        "select tgrelid::regclass::text, tgname from pg_trigger where not tgisinternal",
+        "select conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint"
+        " where connamespace = 'public'::regnamespace",
+        "select defaclobjtype, defaclacl::text from pg_default_acl",
+        "select app, name from django_migrations",
+        "select app_label, model from django_content_type",
+        "select codename from auth_permission",
+    )
+    with database(url) as connection:
+        return [sorted(connection.execute(query).fetchall()) for query in queries]
+
+
+def without(name: str, found: list[Any]) -> list[Any]:
+    """A shape with the owner's own name taken out of its rights, which are in no particular order."""
+
+    def plain(value: Any) -> Any:
+        return sorted(value[1:-1].replace(name, "OWNER").split(",")) if str(value).startswith("{") else value
+
+    return [sorted([[plain(value) for value in row] for row in rows], key=str) for rows in found]
+
+
+def test_an_owner_without_a_superusers_rights_migrates_two_databases_from_nothing(owners: str) -> None:
+    name = urlsplit(owners).username
+    assert name
+    with fresh_database(owners) as first, fresh_database(owners) as second:
+        assert "Applying billing.0002" in migrate(first)
+        made = shape(first)
+        assert "No migrations to apply." in migrate(first)
+        assert shape(first) == made
+        # The roles belong to the cluster and are there by now: the second database takes them as they are.
+        assert "Applying accounts.0001" in migrate(second)
+        assert shape(second) == made
+        ours = urlsplit(owner_url()).username or ""
+        for one, other in zip(without(name, made), without(ours, shape(owner_url())), strict=True):
+            assert one == other  # what all other tests run on
+        for role in URLS:
+            rights_hold(role, second)
+
+
+def rights_hold(role: str, url: str) -> None:
+    """In the fresh database too the role reads, and changes no ledger."""
+    with speaking_as(role, as_role(role, url)) as connection:
+        assert allowed(connection, "select", "billing_ledgerentry")
+        assert not writes(connection, "billing_ledgerentry") - ({"insert"} if role == "app" else set())
+
+
+def as_role(role: str, url: str) -> str:
+    """How `role` reaches the database of `url`: by the tests' own login for it, in that database."""
+    return _at(URLS[role](), urlsplit(url).path[1:])

@@ -1,0 +1,250 @@
+"""Housekeeping by a real Celery worker in the API's role: whatever runs, how often, in any order, ends the same."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from accounts.models import Change
+from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
+from billing.tasks import HOUSEKEEPER, MONTHS_AHEAD
+from gateway.celery import app as product
+from tests.stage.backbone import admission, app_url, books, database, owner_url, run, wanted
+from tests.stage.cast import Tenant
+from tests.stage.worker import Worker, working
+
+pytestmark = pytest.mark.backbone
+
+TASKS = sorted({entry["task"] for entry in product.conf.beat_schedule.values()})
+# Every task is the first, the last, and before and after each other one; all orders of that many would take an hour.
+ORDERS = [(*way[place:], *way[:place]) for way in (tuple(TASKS), tuple(reversed(TASKS))) for place in range(len(TASKS))]
+
+
+@pytest.fixture(scope="module")
+def worker(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """The product's worker."""
+    with working(tmp_path_factory.mktemp("worker")) as found:
+        yield found
+
+
+class Mess:
+    """What housekeeping finds: rows it has to end or delete, each beside one that it must leave alone."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self.dead_lease, self.dead = self._hold("2 days", "2 days")
+        # Alive for an hour to come, since nobody renews it here.
+        self.living_lease, self.living = self._hold("2 days", "-1 hour")
+        self.old_lease, self.recent_lease = uuid4(), uuid4()
+        self.old_change, self.recent_change = self._change("61 minutes"), self._change("59 minutes")
+        now = datetime.now(UTC)
+        self.old_window = self._window("minute", now - timedelta(minutes=62))
+        self.held_window = self._window("minute", now - timedelta(minutes=63), held=1)
+        self.recent_window = self._window("minute", now - timedelta(minutes=58))
+        self.old_day = self._window("day", now - timedelta(days=40))
+        with database(owner_url()) as owner:
+            for id, age in ((self.old_lease, "25 hours"), (self.recent_lease, "23 hours")):
+                owner.execute(
+                    "insert into billing_lease values (%(id)s, 'there', 1, now() - %(age)s::interval,"
+                    " now() - %(age)s::interval)",
+                    {"id": id, "age": age},
+                )
+            # The housekeeper itself has been running for a while.
+            owner.execute(
+                "insert into billing_lease values (%s, 'here', 1, now() - interval '1 hour', now()) on conflict (id)"
+                " do update set started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at",
+                [HOUSEKEEPER],
+            )
+            # So far ahead that nothing is in it.
+            for table in ("billing_usage", "billing_attempt"):
+                owner.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(f"{table}_{months()[-1]}")))
+
+    def _hold(self, started: str, silent: str) -> tuple[UUID, UUID]:
+        item = wanted(self.tenant.key)
+
+        async def scenario() -> UUID:
+            async with admission() as door:
+                await door.hold(item)
+                return door.lease.id
+
+        lease: UUID = run(scenario())
+        with database(owner_url()) as owner:
+            owner.execute(
+                "update billing_lease set started_at = now() - %s::interval, heartbeat_at = now() - %s::interval"
+                " where id = %s",
+                [started, silent, lease],
+            )
+        return lease, UUID(item.id)
+
+    def _change(self, age: str) -> int:
+        with database(owner_url()) as owner:
+            ((id,),) = owner.execute(
+                'insert into accounts_change (xid, "table", "row", at)'
+                " values (0, 'tests', %s, now() - %s::interval) returning id",
+                [str(self.tenant.organization.pk), age],
+            ).fetchall()
+        return int(id)
+
+    def _window(self, period: str, start: datetime, held: int = 0) -> int:
+        row = Counter.objects.create(
+            organization=self.tenant.organization.pk,
+            subject=uuid4(),
+            measure="money" if period == "day" else "requests",
+            period=period,
+            period_start=start,
+            held=held,
+        )
+        return int(row.pk)
+
+    def rows(self) -> dict[str, list[Any]]:
+        """Everything of the tenant's that housekeeping could touch."""
+        organization = self.tenant.organization.pk
+        generations = [self.dead, self.living]
+        leases = [self.dead_lease, self.living_lease, self.old_lease, self.recent_lease]
+        found = {
+            "changes": Change.objects.filter(row=str(organization), table="tests"),
+            "counters": Counter.objects.filter(organization=organization),
+            "leases": Lease.objects.filter(pk__in=leases),
+            "holds": Hold.objects.filter(organization=organization),
+            "usage": Usage.objects.filter(organization=organization),
+            "attempts": Attempt.objects.filter(generation__in=generations),
+            "ledger": LedgerEntry.objects.filter(organization=organization),
+        }
+        return {name: list(rows.order_by("pk").values()) for name, rows in found.items()} | {"tables": partitions()}
+
+
+def months() -> list[str]:
+    """This month and those ahead of it, UTC, as partitions are named."""
+    now = datetime.now(UTC)
+    places = [now.year * 12 + now.month - 1 + ahead for ahead in range(MONTHS_AHEAD + 1)]
+    return [f"{place // 12}_{place % 12 + 1:02}" for place in places]
+
+
+def partitions() -> list[str]:
+    """The partitions of usage and attempts."""
+    query = (
+        "select inhrelid::regclass::text from pg_inherits"
+        " where inhparent in ('billing_usage'::regclass, 'billing_attempt'::regclass) order by 1"
+    )
+    with database(owner_url()) as owner:
+        return [name for (name,) in owner.execute(query).fetchall()]
+
+
+@pytest.fixture
+def mess(alice: Tenant) -> Iterator[Mess]:
+    """Alice's, with a budget and every limit."""
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(100))
+    for measure in ("requests", "tokens", "open"):
+        Limit.objects.create(organization=alice.organization, measure=measure, value=1000)
+    yield Mess(alice)
+    with database(owner_url()) as owner:
+        owner.execute("select billing_make_partitions(%s)", [MONTHS_AHEAD])  # for the tests that come after
+
+
+def test_every_scheduled_task_is_known() -> None:
+    product.loader.import_default_modules()
+    ours = {name for name in product.tasks if not name.startswith("celery.")}
+    billings = {"billing.make_partitions", "billing.prune", "billing.resolve_dead_holds", "billing.roll_up_usage"}
+    routings = {"routing.prune", "routing.roll_up"}
+    assert set(TASKS) == {*billings, *routings, "gateway.prune_files"}
+    assert ours == {*TASKS, "routing.replay"}  # which runs when somebody asks for one
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(task.partition(".")[2] for task in order))
+def test_tasks_run_twice_in_any_order_end_the_same(worker: Worker, mess: Mess, order: tuple[str, ...]) -> None:
+    for task in (*order, *order):
+        worker.run(task)
+    after = mess.rows()
+
+    assert [row["id"] for row in after["changes"]] == [mess.recent_change]
+    counters = {row["id"] for row in after["counters"]}
+    assert mess.old_window not in counters
+    assert {mess.held_window, mess.recent_window, mess.old_day} < counters
+    assert {row["id"] for row in after["leases"]} == {mess.living_lease, mess.recent_lease}
+    assert [row["id"] for row in after["holds"]] == [mess.living]
+    (usage,) = after["usage"]
+    assert (usage["id"], usage["status"], usage["basis"], usage["error"]) == (
+        mess.dead, "abandoned", "unknown", "process_died",
+    )  # fmt: skip
+    assert (usage["charge"], usage["provider_cost"]) == (Decimal(0), None)
+    assert {row["generation"]: row["status"] for row in after["attempts"]} == {
+        mess.dead: "unknown", mess.living: "dialling",
+    }  # fmt: skip
+    assert [(row["generation"], row["kind"], row["amount"]) for row in after["ledger"]] == [
+        (mess.dead, "void", Decimal(0))
+    ]
+    held = {row["measure"]: row["held"] for row in after["counters"] if row["id"] in _counters(mess)}
+    assert held == {"money": Decimal(1), "requests": 0, "tokens": 100, "open": 1}  # the living one's alone
+    assert set(after["tables"]) == {
+        f"billing_{table}_{name}" for table in ("usage", "attempt") for name in ("default", *months())
+    }
+
+    for task in itertools.chain.from_iterable(reversed(ORDERS)):
+        worker.run(task)
+    assert mess.rows() == after
+
+
+def _counters(mess: Mess) -> list[int]:
+    """The counters that the living hold is held on."""
+    return list(Hold.objects.get(pk=mess.living).counters)
+
+
+def test_a_partition_made_by_the_worker_takes_rows_and_is_closed_to_it(worker: Worker, mess: Mess) -> None:
+    worker.run("billing.make_partitions")
+    with database(owner_url()) as owner, owner.transaction(force_rollback=True):
+        first = (datetime.now(UTC).replace(day=1) + timedelta(days=31 * MONTHS_AHEAD)).replace(day=15)
+        assert f"{first.year}_{first.month:02}" == months()[-1]
+        facts = {"id": f"{int(first.timestamp() * 1000):012x}70008000000000000000", "generation": str(uuid4()),
+                 "number": 1, "provider": "", "upstream_model": "", "started_at": str(first), "status": "dialling",
+                 "fault": "", "model": ""}  # fmt: skip
+        rows = owner.execute(
+            "insert into billing_attempt select * from jsonb_populate_record(null::billing_attempt, %s)"
+            " returning tableoid::regclass::text",
+            [Jsonb(facts)],
+        ).fetchall()
+    assert rows == [(f"billing_attempt_{months()[-1]}",)]
+    with database(app_url()) as app:
+        for table in ("billing_usage", "billing_attempt"):
+            rights = app.execute(
+                "select has_table_privilege(%s, 'select, insert, update, delete, truncate')",
+                [f"{table}_{months()[-1]}"],
+            ).fetchall()
+            assert rights == [(False,)]
+
+
+class Trap:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_pickled_message_is_never_opened(worker: Worker, tmp_path: Path) -> None:
+    trap = Trap(tmp_path / "sprung")
+    worker.send("billing.prune", args=[trap], serializer="pickle")
+    worker.run("billing.prune")  # of the same queue, so the first one has been looked at
+    assert "Refusing to deserialize" in worker.log()
+    assert not trap.folder.exists()
+    assert worker.process.poll() is None
+
+
+def test_books_of_what_housekeeping_ended_are_right(worker: Worker, mess: Mess) -> None:
+    worker.run("billing.resolve_dead_holds")
+    with database(owner_url()) as owner:
+        owner.execute("update billing_lease set heartbeat_at = now() - interval '2 days' where id = %s",
+                      [mess.living_lease])  # fmt: skip
+        owner.execute("delete from billing_counter where id = %s", [mess.held_window])
+    worker.run("billing.resolve_dead_holds")
+    assert books(mess.tenant.organization).problems() == []
+    assert Usage.objects.filter(organization=mess.tenant.organization.pk, status="abandoned").count() == 2

@@ -1,0 +1,267 @@
+"""The console as a browser meets it: an operator's session, every request under the console's database role."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+from html.parser import HTMLParser
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import connection, models
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import ApiKey, Membership, Organization, Project, User
+from billing.ids import first_id, new_id
+from billing.models import Attempt, Budget, Hold, Lease, LedgerEntry, Limit, Tariff, TariffVersion, Usage
+from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
+from tests.stage.cast import Tenant
+
+
+@contextmanager
+def console_role() -> Iterator[None]:
+    """Within, this process's connection has the rights of the console alone."""
+    with connection.cursor() as cursor:
+        cursor.execute("set role meterline_console")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("reset role")
+
+
+class Console(Client):
+    """Django's test client in the console's role."""
+
+    def request(self, **request: Any) -> Any:
+        """Sends a request."""
+        with console_role():
+            return super().request(**request)
+
+
+def console(*, superuser: bool = True, **options: Any) -> Console:
+    """A client with the session of a fresh person who may log in; an operator unless told otherwise."""
+    user = User.objects.create_user(f"op-{secrets.token_hex(4)}", is_staff=True, is_superuser=superuser)
+    client = Console(**options)
+    client.force_login(user)
+    return client
+
+
+def make_usage(tenant: Tenant, at: datetime | None = None, **fields: Any) -> Usage:
+    """A generation of `tenant`, made `at` (now): 1000 tokens in at 0.44, 500 out at 1.76 dollars a million."""
+    at = at or timezone.now()
+    row: dict[str, Any] = {
+        "id": UUID(int=first_id(at).int | secrets.randbits(62)),
+        "organization": tenant.organization.pk,
+        "project": tenant.project.pk,
+        "key": tenant.key.pk,
+        "organization_slug": tenant.organization.slug,
+        "project_slug": tenant.project.slug,
+        "key_name": tenant.key.name,
+        "model": "lab/model",
+        "provider": "vendor",
+        "upstream_model": "model-1",
+        "stream": True,
+        "status": "completed",
+        "attempts": 1,
+        "prompt_tokens": 1000,
+        "completion_tokens": 500,
+        "cached_tokens": 0,
+        "cache_write_5m_tokens": 0,
+        "cache_write_1h_tokens": 0,
+        "audio_input_tokens": 0,
+        "image_input_tokens": 0,
+        "reasoning_tokens": 0,
+        "audio_output_tokens": 0,
+        "web_searches": 0,
+        "basis": "reported",
+        "suspect": False,
+        "charge": Decimal("0.00132"),
+        "provider_cost": Decimal("0.0012"),
+        "overrun": Decimal(0),
+        "arithmetic": [
+            {"item": "input", "quantity": 1000, "cost": "0.4", "charge": "0.44"},
+            {"item": "output", "quantity": 500, "cost": "1.6", "charge": "1.76"},
+        ],
+        "created_at": at,
+        "settled_at": at,
+    }
+    return Usage.objects.create(**{**row, **fields})
+
+
+def make_attempt(usage: Usage, **fields: Any) -> Attempt:
+    """The one dial of `usage`."""
+    row = {"number": 1, "provider": usage.provider, "upstream_model": usage.upstream_model, "status": "completed"}
+    return Attempt.objects.create(
+        **{"id": uuid4(), "generation": usage.pk, "started_at": usage.created_at, **row, **fields}
+    )
+
+
+def make_entry(usage: Usage, **fields: Any) -> LedgerEntry:
+    """The posting of what `usage` is charged."""
+    row = {"kind": "settle", "debit": f"tenant:{usage.organization}", "credit": "revenue", "amount": usage.charge}
+    entry = LedgerEntry(
+        transaction=uuid4(),
+        generation=usage.pk,
+        organization=usage.organization,
+        created_at=usage.settled_at,
+        **{**row, **fields},
+    )
+    LedgerEntry.objects.bulk_create([entry])  # `save` is closed: the product writes the ledger in SQL
+    return entry
+
+
+PAGES = (
+    User,
+    Organization,
+    Membership,
+    Project,
+    ApiKey,
+    Tariff,
+    TariffVersion,
+    Budget,
+    Limit,
+    Usage,
+    LedgerEntry,
+    Hold,
+    Lease,
+    Provider,
+    Model,
+    Offer,
+    Policy,
+    ChoiceWeight,
+)
+READ_ONLY = (Usage, LedgerEntry, Hold, Lease)
+KEPT = (User, Organization, Project, ApiKey)
+
+Rows = dict[type[models.Model], models.Model]
+
+
+def make_hold(tenant: Tenant, lease: Lease, **fields: Any) -> Hold:
+    """An open request of `tenant`."""
+    row: dict[str, Any] = {
+        "lease": lease.pk,
+        "organization": tenant.organization.pk,
+        "project": tenant.project.pk,
+        "key": tenant.key.pk,
+        "model": "lab/model",
+        "money": Decimal("0.5"),
+        "tokens": 100,
+        "output_cap": 50,
+        "hard": True,
+        "counters": [],
+        "facts": {},
+        "created_at": timezone.now(),
+    }
+    return Hold.objects.create(id=new_id(), **{**row, **fields})
+
+
+def make_rows(tenant: Tenant) -> Rows:
+    """A row of every page."""
+    slug, now = tenant.organization.slug, timezone.now()
+    tariff = Tariff.objects.create(slug=slug)
+    version = tariff.versions.create(effective_from=now + timedelta(days=1))
+    version.rates.create(item="input", cost=Decimal(1), charge=Decimal(2))
+    provider = Provider.objects.create(slug=slug, name="Vendor", base_url="https://vendor.example/v1")
+    Credential.objects.create(provider=provider)
+    model = Model.objects.create(slug=f"lab/{slug}", name="A model")
+    usage = make_usage(tenant)
+    make_attempt(usage)
+    lease = Lease.objects.create(id=uuid4(), host=slug, pid=1, started_at=now, heartbeat_at=now)
+    subject = {"organization": tenant.organization, "project": tenant.project}
+    return {
+        User: tenant.user,
+        Organization: tenant.organization,
+        Membership: tenant.user.memberships.get(),
+        Project: tenant.project,
+        ApiKey: tenant.key,
+        Tariff: tariff,
+        TariffVersion: version,
+        Budget: Budget.objects.create(**subject, period="day", amount=Decimal(5)),
+        Limit: Limit.objects.create(**subject, measure="open", value=5),
+        Usage: usage,
+        LedgerEntry: make_entry(usage),
+        Hold: make_hold(tenant, lease),
+        Lease: lease,
+        Provider: provider,
+        Model: model,
+        Offer: Offer.objects.create(model=model, provider=provider, upstream_model="m", tariff=tariff),
+        Policy: Policy.objects.create(level="model", model=model, providers=[slug], fallback="true"),
+        ChoiceWeight: ChoiceWeight.objects.get(word="balanced", term="quality"),
+    }
+
+
+def url(model: type[models.Model], page: str, *args: Any) -> str:
+    """The address of a page of the console."""
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}", args=args)
+
+
+def addresses(model: type[models.Model], row: models.Model) -> list[str]:
+    """Every address of `model` that a browser is led to."""
+    found = [url(model, "changelist"), url(model, "change", row.pk), url(model, "history", row.pk)]
+    if model not in READ_ONLY:
+        found.append(url(model, "add"))
+        if model not in KEPT:
+            found.append(url(model, "delete", row.pk))
+    return found
+
+
+class _Form(HTMLParser):
+    """Collects what a browser would send of the first form with id `wanted`."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__()
+        self.wanted = wanted
+        self.inside = False
+        self.fields: dict[str, list[str]] = {}
+        self._select: str | None = None
+        self._textarea: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self.inside = given.get("id") == self.wanted
+        name = given.get("name", "")
+        if not self.inside:
+            return
+        if tag == "input" and name and given.get("type") not in ("submit", "button", "file"):
+            if given.get("type") not in ("checkbox", "radio") or "checked" in given:
+                bare = "on" if given.get("type") == "checkbox" else ""
+                self.fields.setdefault(name, []).append(given.get("value", bare))
+        elif tag == "textarea":
+            self._textarea = name
+            self.fields[name] = [""]
+        elif tag == "select":
+            self._select = name
+        elif tag == "option" and self._select and "selected" in given:
+            self.fields.setdefault(self._select, []).append(given.get("value", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self.inside = False
+        elif tag == "select":
+            self._select = None
+        elif tag == "textarea":
+            self._textarea = None
+
+    def handle_data(self, data: str) -> None:
+        if self.inside and self._textarea:
+            self.fields[self._textarea][0] += data.removeprefix("\n")
+
+
+def filled(html: str, form: str) -> dict[str, list[str]]:
+    """The fields of the form with the id `form`, as a browser would send them untouched."""
+    parser = _Form(form)
+    parser.feed(html)
+    fields = {name: values for name, values in parser.fields.items() if "__prefix__" not in name}
+    fields.pop("csrfmiddlewaretoken", None)
+    return fields
+
+
+def submit(client: Client, path: str, form: str, **changes: Any) -> Any:
+    """Opens `path`, changes fields of its form and sends it; `__` in a name stands for the dash of a row's field."""
+    fields: dict[str, Any] = filled(client.get(path).content.decode(), form)
+    return client.post(path, {**fields, **{name.replace("__", "-"): value for name, value in changes.items()}})

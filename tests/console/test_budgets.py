@@ -1,0 +1,105 @@
+"""Budgets and limits in the console: a new budget knows what was spent, and whom it binds is chosen once."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from billing.models import Budget, Counter, Limit
+from tests.console.browser import console, make_usage, submit
+from tests.stage.cast import Tenant
+
+LIST = reverse("admin:billing_budget_changelist")
+ADD = reverse("admin:billing_budget_add")
+
+
+def make(client: Client, tenant: Tenant, **fields: Any) -> Any:
+    """Sends the form of a new budget of `tenant`'s project."""
+    subject = {"organization": str(tenant.organization.pk), "project": str(tenant.project.pk)}
+    return submit(client, ADD, "budget_form", **{**subject, "period": "day", "amount": "5.5", **fields})
+
+
+def shown(client: Client, tenant: Tenant) -> list[tuple[str, str, str]]:
+    """What the list says of `tenant`'s budgets: amount, spent, on hold."""
+    page = client.get(LIST, {"q": tenant.organization.slug}).context["cl"]
+    return [(a.amount_shown(row), a.used(row), a.held(row)) for a in [page.model_admin] for row in page.result_list]
+
+
+def test_it_works(alice: Tenant) -> None:
+    make_usage(alice, charge=Decimal("0.000000000001"))
+    make_usage(alice, charge=Decimal("1.25"))
+    make_usage(alice, charge=None, provider_cost=None)
+    make_usage(alice, at=timezone.now() - timedelta(days=2), charge=Decimal(4))
+    client = console()
+    assert make(client, alice).status_code == 302
+    assert shown(client, alice) == [("$5.5", "$1.250000000001", "$0")]
+    Counter.objects.filter(subject=alice.project.pk).update(held=Decimal("0.5"))
+    assert shown(client, alice) == [("$5.5", "$1.250000000001", "$0.5")]
+
+
+def test_it_shows_the_running_period_alone(alice: Tenant) -> None:
+    client = console()
+    make(client, alice)
+    Counter.objects.filter(subject=alice.project.pk).update(
+        period_start=timezone.now() - timedelta(days=1), used=Decimal(3)
+    )
+    assert shown(client, alice) == [("$5.5", "$0", "$0")]
+
+
+@pytest.mark.parametrize("amount", ["-0.01", "NaN", "Infinity", "-Infinity", "1e30", "0.0000000000001", "", "five"])
+def test_it_refuses_an_amount_that_is_none(amount: str, alice: Tenant) -> None:
+    assert make(console(), alice, amount=amount).status_code == 200
+    assert not Budget.objects.filter(organization=alice.organization).exists()
+    assert not Counter.objects.filter(subject=alice.project.pk).exists()
+
+
+def test_it_refuses_a_subject_of_somebody_else(alice: Tenant, charlie: Tenant) -> None:
+    for strange in ({"project": str(charlie.project.pk)}, {"key": str(charlie.key.pk)}):
+        response = make(console(), alice, **strange)
+        assert "belongs to another" in response.content.decode()
+    assert not Budget.objects.filter(organization__in=[alice.organization, charlie.organization]).exists()
+
+
+def test_it_refuses_a_second_budget_of_the_same_period(alice: Tenant) -> None:
+    client = console()
+    assert make(client, alice).status_code == 302
+    assert make(client, alice, amount="7").status_code == 200
+    assert make(client, alice, amount="7", period="month").status_code == 302
+    assert sorted(Budget.objects.filter(organization=alice.organization).values_list("period", "amount")) == [
+        ("day", Decimal("5.5")),
+        ("month", Decimal(7)),
+    ]
+
+
+def test_whom_a_budget_binds_is_chosen_once(alice: Tenant, charlie: Tenant) -> None:
+    client = console()
+    make(client, alice)
+    budget = Budget.objects.get(organization=alice.organization)
+    address = reverse("admin:billing_budget_change", args=[budget.pk])
+    forged = {"organization": str(charlie.organization.pk), "project": "", "key": "", "period": "total"}
+    assert submit(client, address, "budget_form", amount="9", **forged).status_code == 302
+    after = Budget.objects.get(pk=budget.pk)
+    assert (after.subject, after.period, after.amount, after.hard) == (alice.project.pk, "day", Decimal(9), True)
+
+
+def test_a_limit_is_one_a_measure(alice: Tenant) -> None:
+    client, address = console(), reverse("admin:billing_limit_add")
+    fields = {"organization": str(alice.organization.pk), "measure": "requests", "value": "60"}
+    assert submit(client, address, "limit_form", **fields).status_code == 302
+    assert submit(client, address, "limit_form", **fields).status_code == 200
+    assert submit(client, address, "limit_form", **{**fields, "measure": "open", "value": "-1"}).status_code == 200
+    limit = Limit.objects.get(organization=alice.organization)
+    assert (limit.subject, limit.measure, limit.value) == (alice.organization.pk, "requests", 60)
+
+
+def test_the_counters_have_one_writer(alice: Tenant) -> None:
+    make(console(), alice)
+    with connection.cursor() as cursor:
+        cursor.execute("select has_table_privilege('meterline_console', 'billing_counter', 'insert, update, delete')")
+        assert cursor.fetchone() == (False,)
+    assert Counter.objects.filter(subject=alice.project.pk).count() == 1

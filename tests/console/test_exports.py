@@ -1,0 +1,305 @@
+"""Generations as CSV: every row once and to the last digit, no cell a formula, memory bounded by a page."""
+
+import csv
+import io
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.db import connection
+from django.db.models import Sum
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.models import User
+from billing.exports import COLUMNS, cell, generations_csv
+from billing.models import Usage
+from tests.console.browser import make_usage
+from tests.stage.cast import Tenant, make_tenant
+from tests.stage.product import Gateway, launch, until
+
+MARKS = "=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20"
+
+
+def read(text: str) -> list[dict[str, str]]:
+    """A file's rows, as a strict reader sees them."""
+    rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def exported(tenant: Tenant, page: int = 2000) -> str:
+    """The file of all of `tenant`'s generations."""
+    return b"".join(generations_csv(Usage.objects.filter(organization=tenant.organization.pk), page)).decode()
+
+
+def test_it_works(alice: Tenant) -> None:
+    at = datetime(2026, 3, 14, 15, 9, 26, 535000, tzinfo=UTC)
+    usage = make_usage(
+        alice,
+        at=at,
+        upstream_id="chatcmpl-1",
+        end_user='quote " comma , line\r\nbreak',
+        app="Sheets",
+        metadata={"team": "émea", "note": '=1"'},
+        charge=Decimal("0.000000000001"),
+        provider_cost=None,
+        ttft_ms=None,
+        duration_ms=2100,
+        tariff_version=7,
+    )
+    text = exported(alice)
+    assert text.splitlines()[0] == ",".join(f'"{name}"' for name in COLUMNS)
+    (row,) = read(text)
+    expected: dict[str, str] = {
+        "id": usage.pk.hex,
+        "created_at": "2026-03-14T15:09:26.535000Z",
+        "settled_at": "2026-03-14T15:09:26.535000Z",
+        "organization_slug": alice.organization.slug,
+        "project_slug": "main",
+        "key_name": "key",
+        "organization": alice.organization.pk.hex,
+        "project": alice.project.pk.hex,
+        "key": alice.key.pk.hex,
+        "model": "lab/model",
+        "provider": "vendor",
+        "upstream_model": "model-1",
+        "upstream_id": "chatcmpl-1",
+        "stream": "true",
+        "end_user": 'quote " comma , line\r\nbreak',
+        "app": "Sheets",
+        "status": "completed",
+        "error": "",
+        "finish_reason": "",
+        "attempts": "1",
+        "ttft_ms": "",
+        "duration_ms": "2100",
+        "prompt_tokens": "1000",
+        "completion_tokens": "500",
+        "cached_tokens": "0",
+        "cache_write_5m_tokens": "0",
+        "cache_write_1h_tokens": "0",
+        "audio_input_tokens": "0",
+        "image_input_tokens": "0",
+        "reasoning_tokens": "0",
+        "audio_output_tokens": "0",
+        "web_searches": "0",
+        "basis": "reported",
+        "suspect": "false",
+        "tariff_version": "7",
+        "charge": "0.000000000001",
+        "provider_cost": "",
+        "overrun": "0.000000000000",
+        "metadata": row["metadata"],
+    }
+    assert row == expected
+    assert json.loads(row["metadata"]) == {"team": "émea", "note": '=1"'}
+    assert ",7,0.000000000001,,0.000000000000," in text, "numbers are not quoted"
+
+
+def test_the_sum_of_the_file_is_the_sum_of_the_rows(alice: Tenant, charlie: Tenant) -> None:
+    now = timezone.now()
+    for number in range(25):
+        charge = None if number == 7 else Decimal(number) * Decimal("0.000000000001") + Decimal(secrets.randbelow(99))
+        make_usage(alice, at=now + timedelta(milliseconds=number // 2), charge=charge, provider_cost=charge)
+        make_usage(charlie, at=now + timedelta(milliseconds=number), charge=Decimal(1000))
+    rows = Usage.objects.filter(organization=alice.organization.pk)
+    ids = [pk.hex for pk in rows.order_by("pk").values_list("pk", flat=True)]
+    for page in (1, 3, 5, 25, 26, 2000):
+        file = read(exported(alice, page))
+        assert [row["id"] for row in file] == ids
+        total = sum((Decimal(row["charge"]) for row in file if row["charge"]), Decimal(0))
+        assert total == rows.aggregate(total=Sum("charge"))["total"]
+
+
+def test_no_rows_are_a_header(alice: Tenant) -> None:
+    assert exported(alice) == ",".join(f'"{name}"' for name in COLUMNS) + "\r\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("=1+1", '"\'=1+1"'),
+        ("+1", '"\'+1"'),
+        ("-1", '"\'-1"'),
+        ("@SUM(A1)", '"\'@SUM(A1)"'),
+        ("\t=1", '"\'\t=1"'),
+        ("\rx", '"\'\rx"'),
+        ("\nx", '"\'\nx"'),
+        ("\0x", '"\'\0x"'),
+        ("\uff1d1", '"\'\uff1d1"'),
+        ("\uff0b1", '"\'\uff0b1"'),
+        ("\uff0d1", '"\'\uff0d1"'),
+        ("\uff20x", '"\'\uff20x"'),
+        (" =1", '"\' =1"'),
+        ("\u00a0\ufeff=1", '"\'\u00a0\ufeff=1"'),
+        ("=cmd|' /C calc'!A1\",\"x", '"\'=cmd|\' /C calc\'!A1"",""x"'),
+        ("a;=1", '"a;=1"'),
+        ("a=1", '"a=1"'),
+        ("'=1", '"\'=1"'),
+        ("", '""'),
+        (None, ""),
+        (0, "0"),
+        (-5, "-5"),
+        (True, "true"),
+        (Decimal("0E-12"), "0.000000000000"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("-0.000000000001"), "-0.000000000001"),
+        ([], '"[]"'),
+    ],
+)
+def test_a_cell(value: Any, written: str) -> None:
+    assert cell(value) == written
+
+
+@given(st.text() | st.text(alphabet=MARKS + " \"',;a\ufeff\u200b", max_size=6))
+def test_a_text_is_never_a_formula_and_never_lost(text: str) -> None:
+    written = cell(text)
+    assert written[0] == written[-1] == '"'
+    shown = written[1:-1].replace('""', '"')
+    assert shown in (text, f"'{text}")
+    assert shown[:1] not in set(MARKS) and shown.lstrip()[:1] not in set(MARKS)
+    if "\0" not in text:  # which a reader refuses and PostgreSQL holds in no text
+        assert next(csv.reader(io.StringIO(f"{written},1\r\n", newline=""), strict=True)) == [shown, "1"]
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**11), max_value=10**11))
+def test_an_amount_is_exact_and_has_no_exponent(amount: Decimal) -> None:
+    assert Decimal(cell(amount)) == amount
+    assert set(cell(amount)) <= set("-0123456789.")
+
+
+@pytest.fixture(scope="module")
+def server(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A process that serves the console, under the console's role."""
+    process = launch(tmp_path_factory.mktemp("console"), SERVE="console")
+
+    def answers() -> bool:
+        try:
+            return process.client.get("/console/login/").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    try:
+        until(answers, 30)
+        yield process
+    finally:
+        process.stop()
+
+
+@contextmanager
+def log_in(server: Gateway, *, superuser: bool = True) -> Iterator[httpx.Client]:
+    """A browser's session with the console."""
+    name, password = f"op-{secrets.token_hex(4)}", secrets.token_urlsafe()
+    User.objects.create_user(name, password=password, is_staff=True, is_superuser=superuser)
+    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+        client.get("/console/login/")
+        fields = {"username": name, "password": password, "csrfmiddlewaretoken": client.cookies["csrftoken"]}
+        assert client.post("/console/login/", data=fields).status_code == 302
+        yield client
+
+
+EXPORT = "/console/billing/usage/export/"
+
+
+def test_the_console_exports_what_is_filtered(server: Gateway, alice: Tenant, charlie: Tenant) -> None:
+    failed = make_usage(alice, status="failed")
+    wanted = [make_usage(alice, at=timezone.now() - timedelta(minutes=n)) for n in (3, 2, 1)]
+    make_usage(charlie)
+    make_usage(alice, at=timezone.now() - timedelta(days=30))
+    with log_in(server) as client:
+        asked = {"organization": str(alice.organization.pk), "status": "completed"}
+        page = client.get("/console/billing/usage/", params=asked)
+        assert f"{EXPORT}?organization={alice.organization.pk}&amp;status=completed" in page.text
+        response = client.get(EXPORT, params=asked)
+        everything = client.get(EXPORT, params={**asked, "status": "", "created_at_from_0": "2020-01-01"})
+        nothing = client.get(EXPORT, params={**asked, "created_at_from_0": "nonsense"})
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["content-disposition"].startswith('attachment; filename="generations-2')
+    assert response.headers["content-disposition"].endswith('Z.csv"')
+    assert "no-store" in response.headers["cache-control"]
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+    assert [row["id"] for row in read(response.text)] == [usage.pk.hex for usage in wanted]
+    assert len(read(everything.text)) == 5 and failed.pk.hex in everything.text
+    assert read(nothing.text) == []
+
+
+def test_the_console_exports_nothing_to_others(server: Gateway, alice: Tenant) -> None:
+    make_usage(alice)
+    with httpx.Client(base_url=server.url, trust_env=False) as stranger:
+        assert stranger.get(EXPORT).headers["location"] == f"/console/login/?next={EXPORT}"
+    with log_in(server, superuser=False) as client:
+        assert client.get(EXPORT).status_code == 403
+    with log_in(server) as client:
+        assert client.get(EXPORT, params={"metadata__regex": "a"}).status_code == 400
+
+
+def peak(server: Gateway) -> int:
+    """The most memory the process has held, in KiB."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+
+ROWS = 60_000
+COPY_ROWS = """
+insert into billing_usage
+select (jsonb_populate_record(u, jsonb_build_object('id', lpad(to_hex(('x' || left(replace(u.id::text, '-', ''), 12))
+           ::bit(48)::bigint + n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0')))).*
+  from billing_usage u cross join generate_series(1, %s) n where u.id = %s
+"""
+
+
+def test_a_large_export_streams(server: Gateway) -> None:
+    tenant = make_tenant("alice")
+    first = make_usage(tenant, at=timezone.now() - timedelta(hours=1), end_user="x" * 100)
+    with connection.cursor() as cursor:
+        cursor.execute(COPY_ROWS, [ROWS - 1, first.pk])
+    asked = {"organization": str(tenant.organization.pk)}
+    with log_in(server) as client:
+        client.get(EXPORT, params={**asked, "status": "failed"})
+        before = peak(server)
+        size, lines = 0, 0
+        with client.stream("GET", EXPORT, params=asked) as response:
+            for chunk in response.iter_bytes():
+                size += len(chunk)
+                lines += chunk.count(b"\n")
+        assert client.get("/console/").status_code == 200
+    assert lines == ROWS + 1
+    assert size > 25_000_000
+    assert (peak(server) - before) * 1024 < size / 4, "the file was held in memory"
+    Usage.objects.filter(organization=tenant.organization.pk).delete()
+
+
+def test_a_reader_who_leaves_frees_the_connection(server: Gateway) -> None:
+    tenant = make_tenant("alice")
+    first = make_usage(tenant, at=timezone.now() - timedelta(hours=1), end_user="x" * 100)
+    with connection.cursor() as cursor:
+        cursor.execute(COPY_ROWS, [20_000, first.pk])
+    with log_in(server) as client:
+        with client.stream("GET", EXPORT, params={"organization": str(tenant.organization.pk)}) as response:
+            next(response.iter_raw())
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "select count(*) from pg_stat_activity where datname = current_database() and "
+                    "state = 'idle in transaction' and query like '%%billing_usage%%'"
+                )
+                assert cursor.fetchone() == (0,), "a transaction is open while the reader reads"
+        assert client.get("/console/").status_code == 200
+
+    def console_connections() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select count(*) from pg_stat_activity where datname = current_database() "
+                "and pid <> pg_backend_pid() and query like '%%billing_usage%%' and state <> 'active'"
+            )
+            return int(cursor.fetchone()[0])
+
+    until(lambda: console_connections() == 0, 20)
+    Usage.objects.filter(organization=tenant.organization.pk).delete()

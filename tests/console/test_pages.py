@@ -1,0 +1,250 @@
+"""The console as a whole: who gets in, what no page may do, and what every page costs."""
+
+import secrets
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Permission
+from django.db import ProgrammingError, connection, models
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import Organization, Project, User
+from billing.models import Hold, Usage
+from gateway.models import StoredFile
+from tests.console.browser import (
+    KEPT,
+    PAGES,
+    READ_ONLY,
+    Rows,
+    addresses,
+    console,
+    console_role,
+    filled,
+    make_rows,
+    make_usage,
+    url,
+)
+from tests.stage.cast import Tenant, make_key, make_tenant
+
+# Deleted but never added or changed, and its content is not to be read: test_files_at_rest has its rules.
+TESTED_ELSEWHERE = {StoredFile}
+
+# Nothing is collected in a checkout: the packages' own folders are served.
+
+
+@pytest.fixture(scope="module")
+def rows(database: None) -> Iterator[Rows]:
+    """A row of every page, and none of them on hold at the end."""
+    made = make_rows(make_tenant("alice"))
+    yield made
+    made[Hold].delete()
+
+
+def test_every_model_of_ours_is_tested() -> None:
+    ours = {m for m in admin.site._registry if m._meta.app_label in ("accounts", "billing", "routing")}
+    assert ours == set(PAGES)
+    assert set(admin.site._registry) == ours | TESTED_ELSEWHERE, "a page that came with a library"
+
+
+@pytest.mark.parametrize("model", PAGES, ids=lambda model: model.__name__)
+def test_it_works_with_the_rights_of_the_console(model: type[models.Model], rows: Rows) -> None:
+    client = console()
+    for address in addresses(model, rows[model]):
+        response = client.get(address)
+        assert response.status_code == 200, address
+        assert response["Content-Security-Policy"].startswith("default-src 'self'; script-src 'self' 'unsafe-eval'")
+        for part in ("object-src 'none'", "base-uri 'none'", "frame-ancestors 'none'", "form-action 'self'"):
+            assert part in response["Content-Security-Policy"]
+        assert "unsafe-inline" not in response["Content-Security-Policy"]
+        assert response["X-Frame-Options"] == "DENY"
+        assert response["Referrer-Policy"] == "same-origin"
+        assert response["X-Content-Type-Options"] == "nosniff"
+        assert "no-store" in response["Cache-Control"]
+        html = response.content.decode()
+        assert "<style" not in html and " style=" not in html and " onclick=" not in html
+        assert html.count("<script") == html.count("<script src=") + html.count('<script id="django-admin')
+
+
+def test_the_role_of_these_tests_may_not_write_what_the_product_writes(rows: Rows) -> None:
+    for model in READ_ONLY:
+        with console_role(), pytest.raises(ProgrammingError, match="permission denied"):
+            model._base_manager.filter(pk=rows[model].pk).delete()
+    assert Usage.objects.filter(pk=rows[Usage].pk).exists()
+
+
+@pytest.mark.parametrize("model", PAGES, ids=lambda model: model.__name__)
+def test_it_shows_staff_nothing_whatever_permissions_they_hold(model: type[models.Model], rows: Rows) -> None:
+    client = console(superuser=False)
+    User.objects.get(pk=client.session["_auth_user_id"]).user_permissions.set(Permission.objects.all())
+    before = model._base_manager.values().get(pk=rows[model].pk)
+    for address in addresses(model, rows[model]):
+        assert client.get(address).status_code == 403, address
+        assert client.post(address, {"name": "stolen", "post": "yes", "_save": "Save"}).status_code == 403, address
+    assert model._base_manager.values().get(pk=rows[model].pk) == before
+
+
+def test_it_shows_staff_an_empty_first_page() -> None:
+    response = console(superuser=False).get(reverse("admin:index"))
+    assert response.status_code == 200
+    assert response.context["figures"] is None and response.context["sidebar_navigation"] == []
+    assert "/console/billing/" not in response.content.decode()
+
+
+def test_it_sends_strangers_to_the_login(rows: Rows) -> None:
+    for model in PAGES:
+        for address in addresses(model, rows[model]):
+            response = Client().get(address)
+            assert (response.status_code, response["Location"]) == (302, f"/console/login/?next={address}")
+
+
+@pytest.mark.parametrize("model", READ_ONLY, ids=lambda model: model.__name__)
+def test_it_changes_nothing_that_the_product_writes(model: type[models.Model], rows: Rows) -> None:
+    client, row = console(), rows[model]
+    before = model._base_manager.values().get(pk=row.pk)
+    total = model._base_manager.count()
+    fields = dict.fromkeys(before, "1")
+    for page in ("change", "delete"):
+        response = client.post(url(model, page, row.pk), {**fields, "post": "yes", "_save": "Save"})
+        assert response.status_code == 403
+    assert client.post(url(model, "add"), fields).status_code == 403
+    delete = {"action": "delete_selected", "_selected_action": str(row.pk), "post": "yes"}
+    client.post(url(model, "changelist"), delete)
+    assert model._base_manager.values().get(pk=row.pk) == before
+    assert model._base_manager.count() == total
+
+
+@pytest.mark.parametrize("model", KEPT, ids=lambda model: model.__name__)
+def test_it_deletes_nothing_that_usage_refers_to(model: type[models.Model], rows: Rows) -> None:
+    client, row = console(), rows[model]
+    assert client.post(url(model, "delete", row.pk), {"post": "yes"}).status_code == 403
+    client.post(url(model, "changelist"), {"action": "delete_selected", "_selected_action": row.pk, "post": "yes"})
+    assert model._base_manager.filter(pk=row.pk).exists()
+
+
+def test_it_refuses_a_post_without_the_token(rows: Rows) -> None:
+    client, organization = console(enforce_csrf_checks=True), rows[Organization]
+    address = url(Organization, "change", organization.pk)
+    fields = filled(client.get(address).content.decode(), "organization_form")
+    assert client.post(address, {**fields, "name": ["Forged"]}).status_code == 403
+    assert not Organization.objects.filter(pk=organization.pk, name="Forged").exists()
+
+
+def queries(client: Client, address: str, **params: str) -> list[str]:
+    """The SQL that a page issues."""
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert client.get(address, params).status_code == 200
+    return [query["sql"] for query in captured.captured_queries]
+
+
+@pytest.mark.parametrize("model", PAGES, ids=lambda model: model.__name__)
+def test_it_asks_as_often_for_many_rows_as_for_few(model: type[models.Model], rows: Rows) -> None:
+    client = console()
+    address = url(model, "changelist")
+    few = len(queries(client, address))
+    more = [make_rows(make_tenant("bob")) for _ in range(3)]
+    try:
+        assert len(queries(client, address)) == few
+    finally:
+        for made in more:
+            made[Hold].delete()
+
+
+def test_it_refuses_regular_expressions_in_the_query_string() -> None:
+    client = console()
+    for model in PAGES:
+        response = client.get(url(model, "changelist"), {"name__regex": "(a+)+$", "id__iregex": "(a+)+$"})
+        assert response.status_code == 400, model
+
+
+@pytest.mark.parametrize("term", ["%" * 8, "_" * 100, "a " * 500, "\0", "'; drop table accounts_apikey; --"])
+def test_it_survives_any_search(term: str) -> None:
+    client = console()
+    for model in PAGES:
+        sent = queries(client, url(model, "changelist"), q=term)
+        assert max(map(len, sent)) < 30_000
+    response = client.get(
+        reverse("admin:autocomplete"),
+        {"term": term, "app_label": "accounts", "model_name": "apikey", "field_name": "project"},
+    )
+    assert response.status_code == 200
+
+
+def test_the_first_page_sums_up_the_day(alice: Tenant) -> None:
+    client = console()
+
+    def figures() -> dict[str, str]:
+        shown = client.get(reverse("admin:index")).context["figures"]
+        return {figure["title"]: figure["value"].replace(",", "") for figure in shown}
+
+    def dollars(text: str) -> Decimal:
+        return Decimal(text.removeprefix("$"))
+
+    before = figures()
+    make_usage(alice, charge=Decimal("0.000000000001"))
+    make_usage(alice, status="failed", charge=Decimal("0.25"))
+    make_usage(alice, status="abandoned", charge=None, provider_cost=None)
+    make_usage(alice, at=timezone.now() - timedelta(days=1, minutes=1), charge=Decimal(7))
+    after = figures()
+    assert int(after["Generations"]) - int(before["Generations"]) == 3
+    assert int(after["Failed"]) - int(before["Failed"]) == 2
+    assert dollars(after["Charged"]) - dollars(before["Charged"]) == Decimal("0.250000000001")
+
+
+def test_an_operator_logs_in_and_out() -> None:
+    name, password = f"op-{secrets.token_hex(4)}", secrets.token_urlsafe()
+    User.objects.create_superuser(name, password=password)
+    client = Client()
+    assert client.post("/console/login/", {"username": name, "password": "wrong"}).status_code == 200
+    anonymous = client.get("/console/")
+    assert anonymous.status_code == 302
+    response = client.post("/console/login/?next=https://evil.example/", {"username": name, "password": password})
+    assert (response.status_code, response["Location"]) == (302, "/console/")
+    assert client.get("/console/").status_code == 200
+    User.objects.filter(username=name).update(is_active=False)
+    assert client.get("/console/").status_code == 302
+
+
+def test_it_makes_a_person_whose_password_is_hashed() -> None:
+    client, name = console(), f"bob-{secrets.token_hex(4)}"
+    fields = {
+        "username": name,
+        "usable_password": "true",
+        "password1": "correct-horse-9",
+        "password2": "correct-horse-9",
+    }
+    people = User.objects.count()
+    for missing in ("username", "password1", "password2"):
+        assert client.post(url(User, "add"), {**fields, missing: ""}).status_code == 200, missing
+    assert User.objects.count() == people
+    assert client.post(url(User, "add"), fields).status_code == 302
+    person = User.objects.get(username=name)
+    assert person.check_password("correct-horse-9") and "correct" not in person.password
+    assert not person.is_staff and not person.is_superuser
+
+
+def test_a_project_stays_in_its_organization(alice: Tenant, charlie: Tenant) -> None:
+    client = console()
+    address = url(Project, "change", alice.project.pk)
+    fields = filled(client.get(address).content.decode(), "project_form")
+    changes = {"organization": str(charlie.organization.pk), "name": ["Renamed"]}
+    assert client.post(address, {**fields, **changes}).status_code == 302
+    alice.project.refresh_from_db()
+    assert (alice.project.organization_id, alice.project.name) == (alice.organization.pk, "Renamed")
+
+
+def test_it_writes_down_who_changed_what(alice: Tenant) -> None:
+    client = console()
+    address = url(Organization, "change", alice.organization.pk)
+    fields = filled(client.get(address).content.decode(), "organization_form")
+    assert client.post(address, {**fields, "name": ["Renamed"]}).status_code == 302
+    make_key(alice.project)
+    history = client.get(url(Organization, "history", alice.organization.pk)).content.decode()
+    assert "Changed Name." in history

@@ -1,0 +1,301 @@
+"""`make run`: a first answer without any set-up, the same again next time, and nothing left behind."""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from deploy import engines
+from deploy.environment import MARK
+from deploy.processes import as_account, bearers, free_port, servers_on
+from deploy.state import CHECKOUT, Account, Memory, own_folder
+from tests.deploy.strangers import copy_of_checkout, not_ours, other_user, python_for
+
+PLAIN = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")}
+
+
+class Demo:
+    """`python -m deploy.run` on `state`, as `make run` calls it."""
+
+    def __init__(
+        self,
+        state: Path,
+        port: int | None = None,
+        *,
+        python: Path | str = sys.executable,
+        checkout: Path = CHECKOUT,
+        environment: Mapping[str, str] = PLAIN,
+        account: Account | None = None,
+    ) -> None:
+        self.state = state
+        self.port = port or free_port()
+        self.started = time.time()
+        self.process = subprocess.Popen(
+            [python, "-m", "deploy.run"],
+            cwd=checkout,
+            env={**environment, "METERLINE_STATE": str(state), "PORT": str(self.port)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **as_account(account),
+        )
+
+    def until_ready(self) -> dict[str, str]:
+        """What a shell has after sourcing `demo.env`, which is there once requests are answered."""
+        deadline = time.monotonic() + 120
+        while not self._is_ready():
+            assert self.process.poll() is None, self.output()
+            assert time.monotonic() < deadline, "no demo.env within 120 s"
+            time.sleep(0.05)
+        shell: list[str | Path] = ["sh", "-c", 'set -a; . "$0"; env', self.state / "demo.env"]
+        lines = subprocess.run(shell, env={}, capture_output=True, text=True, check=True).stdout.splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def _is_ready(self) -> bool:
+        try:
+            return (self.state / "demo.env").stat().st_mtime >= self.started  # A killed run leaves its own.
+        except FileNotFoundError:
+            return False
+
+    def output(self) -> str:
+        """All it printed, once it has ended."""
+        printed: str = self.process.communicate(timeout=90)[0]
+        return printed
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> str:
+        """Ask it to stop; what it printed. Its exit code must be 0."""
+        self.process.send_signal(number)
+        printed = self.output()
+        assert self.process.returncode == 0, printed
+        return printed
+
+    def __enter__(self) -> "Demo":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.communicate(timeout=90)
+
+    def processes(self, account: Account | None = None) -> set[int]:
+        """Every process that it started and that lives."""
+        found = set(bearers(f"{MARK}={self.state}"))
+        for uid in {account.uid if account else os.geteuid(), other_user().uid}:
+            found |= set(servers_on(self.state / "postgres", "postgres", uid))
+            found |= set(servers_on(self.state / "valkey", "valkey-server", uid))
+        return found
+
+
+def ask(demo: Mapping[str, str], **body: Any) -> httpx.Response:
+    """A chat completion, as the printed `curl` asks for one."""
+    body = {"model": "demo/swift", "messages": [{"role": "user", "content": "Hello!"}], **body}
+    return httpx.post(
+        f"{demo['GATEWAY_URL']}/chat/completions",
+        json=body,
+        headers={"Authorization": f"Bearer {demo['API_KEY']}"},
+        timeout=30,
+        trust_env=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may pass through, gone after the tests."""
+    folder = Path(tempfile.mkdtemp(prefix="meterline-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def state(open_folder: Path) -> Path:
+    """Where a state will be made."""
+    return open_folder / secrets.token_hex(4)
+
+
+@pytest.fixture(scope="module")
+def demo(open_folder: Path) -> Iterator[tuple[Demo, dict[str, str]]]:
+    """One run for the tests that only look at it."""
+    with Demo(open_folder / "shared") as running:
+        yield running, running.until_ready()
+
+
+def test_it_answers_the_first_request(demo: tuple[Demo, dict[str, str]]) -> None:
+    _, told = demo
+    answer = ask(told)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"] == "demo/swift"
+    assert answer.json()["choices"][0]["message"]["content"].startswith("You said: Hello!")
+    assert answer.json()["usage"]["completion_tokens"] == 24
+
+
+def test_it_streams(demo: tuple[Demo, dict[str, str]]) -> None:
+    _, told = demo
+    assert ask(told, stream=True).text.endswith("data: [DONE]\n\n")
+
+
+def test_it_tells_a_shell_all_it_needs(demo: tuple[Demo, dict[str, str]]) -> None:
+    running, told = demo
+    assert told["GATEWAY_URL"] == f"http://127.0.0.1:{running.port}/v1"
+    assert re.fullmatch(r"sk-ml-[0-9A-Za-z]{36}", told["API_KEY"])
+    assert told.keys() >= {"ADMIN_URL", "ADMIN_USER", "ADMIN_PASSWORD"}
+
+
+def test_its_operator_can_sign_in(demo: tuple[Demo, dict[str, str]]) -> None:
+    _, told = demo
+    with httpx.Client(follow_redirects=True, timeout=30, trust_env=False) as browser:
+        page = browser.get(told["ADMIN_URL"])
+        assert "/login/" in page.url.path
+        form = {
+            "csrfmiddlewaretoken": browser.cookies["csrftoken"],
+            "username": told["ADMIN_USER"],
+            "password": "not " + told["ADMIN_PASSWORD"],
+        }
+        assert "/login/" in browser.post(page.url, data=form).url.path
+        form["password"] = told["ADMIN_PASSWORD"]
+        page = browser.post(page.url, data=form)
+        assert (page.status_code, str(page.url)) == (200, told["ADMIN_URL"])
+
+
+def test_it_listens_on_loopback_alone(demo: tuple[Demo, dict[str, str]]) -> None:
+    """127.0.0.2 is this machine too, and stands for all its other addresses."""
+    running, _ = demo
+    socket.create_connection(("127.0.0.1", running.port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", running.port), timeout=5)
+
+
+def test_its_secrets_are_private(demo: tuple[Demo, dict[str, str]]) -> None:
+    running, told = demo
+    for name in ("secrets.env", "demo.env", "engines.env"):
+        assert stat.S_IMODE((running.state / name).stat().st_mode) == 0o600
+    for pid in running.processes():
+        arguments = Path(f"/proc/{pid}/cmdline").read_text()
+        assert told["API_KEY"] not in arguments
+        assert told["ADMIN_PASSWORD"] not in arguments
+
+
+def test_a_taken_port_is_named_and_nothing_is_started(demo: tuple[Demo, dict[str, str]], state: Path) -> None:
+    running, told = demo
+    with Demo(state, running.port) as second:
+        printed = second.output()
+    assert second.process.returncode == 1
+    assert f"PORT {running.port} of 127.0.0.1 cannot be used: Address already in use" in printed
+    assert second.processes() == set()
+    assert not (state / "engines.env").exists()
+    assert ask(told).status_code == 200
+
+
+def test_a_second_start_on_the_same_state_is_refused(demo: tuple[Demo, dict[str, str]]) -> None:
+    running, told = demo
+    with Demo(running.state) as second:
+        printed = second.output()
+    assert second.process.returncode == 1
+    assert f"{running.state} is in use by process {running.process.pid}." in printed
+    assert ask(told).status_code == 200
+
+
+def test_the_next_run_has_the_same_key_and_data_and_a_stop_leaves_nothing(state: Path) -> None:
+    before = not_ours(Path(PLAIN["HOME"]))
+    with Demo(state) as first:
+        told = first.until_ready()
+        generation = ask(told).json()["id"]
+        started = first.processes()
+        assert len(started) >= 6  # two engines, a provider, the server, a worker, a beat
+        printed = first.stop()
+    assert first.processes() == set()
+    assert not (state / "demo.env").exists()
+    assert f"Bearer {told['API_KEY']}" in printed
+    assert f"password {told['ADMIN_PASSWORD']}" in printed
+
+    with Demo(state, first.port) as second:
+        assert second.until_ready() == told
+        with psycopg.connect(_owner_url(state)) as books:
+            rows = books.execute("SELECT replace(id::text, '-', '') FROM billing_usage").fetchall()
+        assert rows == [(generation,)]
+        assert ask(told).status_code == 200
+        second.stop(signal.SIGINT)
+    assert second.processes() == set()
+    after = not_ours(Path(PLAIN["HOME"]))
+    assert {path: after[path] for path in before if path in after} == before
+
+
+def _owner_url(state: Path) -> str:
+    facts = Memory(state / "engines.env").all()
+    return (
+        f"postgresql://meterline_owner:{facts['METERLINE_OWNER_PASSWORD']}@127.0.0.1:{facts['POSTGRES_PORT']}/meterline"
+    )
+
+
+def test_a_killed_run_is_cleaned_up_by_the_next(state: Path) -> None:
+    with Demo(state) as first:
+        told = first.until_ready()
+        left = first.processes()
+        first.process.kill()
+        first.process.communicate()
+    with Demo(state, first.port) as second:
+        assert second.until_ready()["API_KEY"] == told["API_KEY"]
+        assert not left & second.processes()
+        assert ask(told).status_code == 200
+        second.stop()
+    assert second.processes() == set()
+
+
+def test_a_process_that_dies_is_named_and_ends_the_run(state: Path) -> None:
+    with Demo(state) as running:
+        running.until_ready()
+        (worker,) = [pid for pid in _children(running.process.pid) if "worker" in _arguments(pid)]
+        os.kill(worker, signal.SIGKILL)
+        printed = running.output()
+    assert running.process.returncode == 1
+    assert f"worker ended with -9. The end of {state / 'logs' / 'worker.log'}:" in printed
+    assert running.processes() == set()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _arguments(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def test_it_uses_engines_that_the_environment_names(state: Path, open_folder: Path) -> None:
+    with engines.start(open_folder / "installed") as installed:
+        given = {name: installed.urls[name] for name in ("DATABASE_URL", "REDIS_URL")}
+        with Demo(state, environment={**PLAIN, **given}) as running:
+            assert ask(running.until_ready()).status_code == 200
+            running.stop()
+        assert not (state / "postgres").exists()
+        with psycopg.connect(given["DATABASE_URL"]) as books:
+            assert books.execute("SELECT count(*) FROM billing_usage").fetchone() == (1,)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can become another user.")
+def test_another_user_runs_it_from_a_clone_of_their_own(open_folder: Path) -> None:
+    other = other_user()
+    python, environment = python_for(other, own_folder(open_folder / "home", 0o755, other))
+    clone = copy_of_checkout(open_folder / "clone", other)
+    who = {"python": python, "environment": environment, "checkout": clone, "account": other}
+    with Demo(clone / ".run", **who) as running:  # type: ignore[arg-type]
+        told = running.until_ready()
+        assert ask(told).status_code == 200
+        assert {path.stat().st_uid for path in (clone / ".run").rglob("*")} == {other.uid}
+        assert running.processes(other)
+        running.stop()
+    assert running.processes(other) == set()

@@ -1,0 +1,95 @@
+"""The OpenAPI document is true: requests made from it, at random, are answered by a running gateway as it says."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gateway.openapi.document import document
+from tests.simulated.process import SimulatedProvider
+from tests.stage.cast import make_key, make_tenant
+from tests.stage.product import Gateway, synchronize, until
+from tests.stage.shelf import make_model, make_provider, make_tariff
+
+CHECKS = [
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+PROVIDERS_FAULT = (502, 503, 504)  # Documented: the gateway's word for a provider that failed.
+
+# What lies under /api/v1 is the same list of routes as under /v1.
+# The key is the test's own: an invented one beside it would end every call with 401.
+CONFIG = {"phases": {"coverage": {"unexpected-methods": []}}, "generation": {"with-security-parameters": False}}
+schema = schemathesis.openapi.from_dict(deepcopy(document()), config=SchemathesisConfig.from_dict(CONFIG)).exclude(
+    path_regex="^/api/v1/"
+)
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def known(gateway: Gateway, simulated: SimulatedProvider) -> tuple[str, str]:
+    """A key with every scope that the document names, and a model it may use."""
+    tariff = make_tariff(input="1", output="2", above={200_000: {"input": "2"}})  # a price with conditions
+    model = make_model(make_provider(simulated.base_url), tariff=tariff)
+    _, secret = make_key(make_tenant("alice").project, scopes=["inference", "files", "management"])
+    synchronize(gateway)
+    return secret, model.slug
+
+
+@schema.parametrize()
+@settings(
+    max_examples=15,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_the_gateway_answers_as_documented(
+    case: schemathesis.Case[Any], gateway: Gateway, known: tuple[str, str]
+) -> None:
+    secret, model = known
+    if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+        case.body["model"] = model  # else nothing would ever get as far as a provider
+    response = case.call(base_url=gateway.url, headers={"Authorization": f"Bearer {secret}"})
+    assert response.status_code < 500 or response.status_code in PROVIDERS_FAULT
+    case.validate_response(response, checks=CHECKS)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_there_is_told_as_documented(stream: bool, gateway: Gateway, known: tuple[str, str]) -> None:
+    """Random names find nothing, so these are called with names of what is there."""
+    secret, model = known
+    bearer = {"Authorization": f"Bearer {secret}"}
+    form: dict[str, Any] = {"file": ("a.txt", b"hi"), "purpose": (None, "user_data")}
+    file = gateway.client.post("/v1/files", files=form, headers=bearer).json()["id"]
+
+    def call(path: str, method: str = "GET", **parts: Any) -> Any:
+        case = schema[path][method].Case(**parts)
+        response = case.call(base_url=gateway.url, headers=bearer)
+        case.validate_response(response, checks=CHECKS)
+        return response
+
+    messages = [{"role": "user", "content": "hi"}]
+    body = {"model": model, "messages": messages, "stream": stream, "tools": [TOOL], "metadata": {"a": "b"}}
+    answer = call("/v1/chat/completions", "POST", body=body, media_type="application/json")
+    assert answer.status_code == 200
+    id = answer.headers["x-generation-id"][0]
+    for path in ("/v1/generation", "/v1/management/generation"):
+        until(lambda path=path: call(path, query={"id": id}).status_code == 200)
+    assert call("/v1/management/usage", query={"group_by": "day,model"}).json()["data"]["entries"]
+    for path in (path for path in document()["paths"] if path.endswith("models/{name}") and "api/v1" not in path):
+        assert call(path, path_parameters={"name": model}).status_code == 200
+    for path, method in (("", "GET"), ("/content", "GET"), ("", "DELETE")):
+        assert call(f"/v1/files/{{name}}{path}", method, path_parameters={"name": file}).status_code == 200

@@ -1,0 +1,49 @@
+"""Brings the engines up before Django reads its settings: a real PostgreSQL and Valkey, ours or the ones named by
+`DATABASE_URL` and `REDIS_URL`. Loaded by `-p tests.stage.plugin`, since a conftest would come too late.
+"""
+
+import os
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Generator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from deploy.engines import Engines
+
+MOST_RUNS = 8  # of the tests at once in one checkout
+cleanup = ExitStack()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests() -> Generator[None]:
+    """Sets the environment the product is tested in."""
+    os.environ["DATABASE_ROLE"] = "owner"  # whatever the product does runs in processes or roles of its own
+    os.environ.setdefault("SECRET_KEY", secrets.token_urlsafe(50))
+    os.environ.setdefault("KEY_PEPPERS", secrets.token_urlsafe(32))
+    os.environ.setdefault("SEALING_KEYS", urlsafe_b64encode(os.urandom(32)).decode())
+    os.environ["INSECURE_COOKIES"] = "true"
+    if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
+        os.environ.update(cleanup.enter_context(first_free_engines()).urls)
+    return (yield)
+
+
+def first_free_engines() -> "Engines":
+    """Engines on a folder that no other run of the tests holds, kept from run to run."""
+    from deploy.engines import start
+    from deploy.state import StateInUse, state_folder
+
+    for number in range(1, MOST_RUNS):
+        try:
+            return start(state_folder() / f"test-{number}")
+        except StateInUse:
+            continue
+    return start(state_folder() / f"test-{MOST_RUNS}")
+
+
+def pytest_unconfigure() -> None:
+    """Stops what was started."""
+    cleanup.close()

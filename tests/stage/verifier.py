@@ -1,0 +1,246 @@
+"""Checks the books from raw rows, in fractions, sharing no code with the product.
+
+Whoever wants to know whether the money is right runs this on a database that is at rest: it recomputes every charge
+from tokens and the stored rates, adds up every account, and counts what may exist once only.
+
+    python -m tests.stage.verifier postgres://…
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import namedtuple_row
+
+Row = Any
+
+MILLION = 1_000_000
+# The rate of each part of the input and output, and the column that counts it.
+INPUT_PARTS = {
+    "cached_input": "cached_tokens",
+    "cache_write_5m": "cache_write_5m_tokens",
+    "cache_write_1h": "cache_write_1h_tokens",
+    "audio_input": "audio_input_tokens",
+    "image_input": "image_input_tokens",
+}
+OUTPUT_PARTS = {"reasoning": "reasoning_tokens", "audio_output": "audio_output_tokens"}
+
+
+class Sums(NamedTuple):
+    """What the books come to, in dollars."""
+
+    generations: int
+    charge: Fraction
+    provider_cost: Fraction
+    overrun: Fraction
+
+
+class Books:
+    """The rows of some organizations, read in one snapshot."""
+
+    def __init__(self, url: str, organizations: Iterable[UUID] | None = None) -> None:
+        with psycopg.connect(url, row_factory=namedtuple_row) as connection:
+            connection.execute("set transaction isolation level repeatable read")
+            ids = list(organizations) if organizations is not None else None
+
+            def rows(table: str) -> list[Row]:
+                query = sql.SQL("select * from {} where %(ids)s::uuid[] is null or organization = any(%(ids)s)")
+                return connection.execute(query.format(sql.Identifier(table)), {"ids": ids}).fetchall()
+
+            self.usage = rows("billing_usage")
+            self.ledger = rows("billing_ledgerentry")
+            self.holds = rows("billing_hold")
+            self.counters = rows("billing_counter")
+            self.attempts: list[Row] = connection.execute(
+                "select * from billing_attempt where generation = any(%s)", [[u.id for u in self.usage]]
+            ).fetchall()
+            self.rates: dict[int, list[Row]] = defaultdict(list)
+            rates: list[Row] = connection.execute("select * from billing_rate order by above").fetchall()
+            for rate in rates:
+                self.rates[rate.version_id].append(rate)
+
+    def problems(self) -> list[str]:
+        """What is wrong, one line a finding; empty when the books are right."""
+        return [*self._at_rest(), *self._amounts(), *self._ledger(), *self._counters(), *self._attempts()]
+
+    def sums(self) -> Sums:
+        """What the usage rows come to."""
+        columns = ("charge", "provider_cost", "overrun")
+        totals = (sum(Fraction(getattr(u, name) or 0) for u in self.usage) for name in columns)
+        return Sums(len(self.usage), *map(Fraction, totals))
+
+    def _at_rest(self) -> Iterable[str]:
+        for hold in self.holds:
+            yield f"hold {hold.id} is still there"
+        for counter in self.counters:
+            if counter.held:
+                yield f"counter {counter.id} ({counter.measure} {counter.period}) holds {counter.held} of nobody"
+
+    def _amounts(self) -> Iterable[str]:
+        for u in self.usage:
+            if u.basis in ("nothing", "unknown"):
+                charge: Fraction | None = Fraction(0)
+                cost = None if u.basis == "unknown" else Fraction(0)
+            elif _continued(u):
+                charge, cost = (_sum_of_lines(u, name) for name in ("charge", "cost"))
+                yield from _line_problems(u)
+            else:
+                charge, cost = (self._price(u, name) for name in ("charge", "cost"))
+            owed = None if u.charge is None else Fraction(u.charge) + Fraction(u.overrun)
+            if owed != charge:
+                yield f"generation {u.id} is charged {u.charge} + {u.overrun}, its tokens come to {charge}"
+            if (u.provider_cost is None) != (cost is None) or Fraction(u.provider_cost or 0) != (cost or 0):
+                yield f"generation {u.id} costs {u.provider_cost}, its tokens come to {cost}"
+            if u.overrun and u.basis != "capped":
+                yield f"generation {u.id} has an overrun and is not capped"
+            if (u.charge or 0) < 0 or u.overrun < 0 or (u.provider_cost or 0) < 0:
+                yield f"generation {u.id} has a negative amount"
+
+    def _price(self, u: Row, column: str) -> Fraction | None:
+        """Tokens times rates, every token once; None as soon as a rate is needed that nobody knows."""
+        version = self.rates[u.tariff_version] if u.tariff_version is not None else []
+        # By size, so that of several rates of an item the last one that the prompt is large enough for stays.
+        rates = {rate.item: rate for rate in version if rate.above == 0 or u.prompt_tokens > rate.above}
+        total = Fraction(0)
+        for whole, count, parts in (
+            ("input", u.prompt_tokens, INPUT_PARTS),
+            ("output", u.completion_tokens, OUTPUT_PARTS),
+        ):
+            left = count
+            for item, counted in parts.items():
+                if item in rates:
+                    part = min(getattr(u, counted), left)
+                    left -= part
+                    price = getattr(rates[item], column)
+                    if part and price is None:
+                        return None
+                    total += part * Fraction(price or 0) / MILLION
+            price = getattr(rates[whole], column) if whole in rates else None
+            if left and price is None:
+                return None
+            total += left * Fraction(price or 0) / MILLION
+        for item, count in (("request", 1 if "request" in rates else 0), ("web_search", u.web_searches)):
+            price = getattr(rates[item], column) if item in rates else None
+            if count and price is None:
+                return None
+            total += count * Fraction(price or 0)
+        return total
+
+    def _ledger(self) -> Iterable[str]:
+        closings: dict[UUID, set[UUID]] = defaultdict(set)
+        reversals: dict[UUID, set[UUID]] = defaultdict(set)
+        balance: dict[UUID, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        for entry in self.ledger:
+            (reversals if entry.kind == "reverse" else closings)[entry.generation].add(entry.transaction)
+            balance[entry.generation][entry.debit] -= Fraction(entry.amount)
+            balance[entry.generation][entry.credit] += Fraction(entry.amount)
+        usage = {u.id: u for u in self.usage}
+        for id in usage.keys() ^ closings.keys():
+            yield f"generation {id} is only in {'usage' if id in usage else 'the ledger'}"
+        for id, u in usage.items():
+            standing = len(closings[id]) - len(reversals[id])
+            if standing != 1:
+                yield f"generation {id} has {standing} closing transactions"
+            charge, cost, overrun = (Fraction(x or 0) for x in (u.charge, u.provider_cost, u.overrun))
+            expected = {
+                f"tenant:{u.organization}": -charge,
+                "overrun": -overrun,
+                "revenue": charge + overrun,
+                "cost": -cost,
+                **_shares(u, cost),
+            }
+            if {k: v for k, v in balance[id].items() if v} != {k: v for k, v in expected.items() if v}:
+                yield f"generation {id}: the ledger says {dict(balance[id])}, usage {expected}"
+
+    def _counters(self) -> Iterable[str]:
+        for counter in self.counters:
+            start, end = counter.period_start, _end(counter.period, counter.period_start)
+            rows = [
+                u
+                for u in self.usage
+                if counter.subject in (u.key, u.project, u.organization) and start <= u.created_at < end
+            ]
+            used = Fraction(
+                {
+                    "money": sum(Fraction(u.charge or 0) for u in rows),
+                    "tokens": sum(u.prompt_tokens + u.completion_tokens for u in rows),
+                    "requests": len(rows),
+                    "open": 0,
+                }[counter.measure]
+            )
+            if Fraction(counter.used) != used:
+                yield f"counter {counter.id} ({counter.measure} {counter.period}) says {counter.used}, rows say {used}"
+
+    def _attempts(self) -> Iterable[str]:
+        numbers: dict[UUID, list[int]] = defaultdict(list)
+        for attempt in self.attempts:
+            numbers[attempt.generation].append(attempt.number)
+            if attempt.status == "dialling":
+                yield f"attempt {attempt.id} never ended"
+        for u in self.usage:
+            if sorted(numbers[u.id]) != list(range(1, u.attempts + 1)):
+                yield f"generation {u.id} counts {u.attempts} attempts, there are {sorted(numbers[u.id])}"
+
+
+def _continued(u: Row) -> bool:
+    """Whether two providers answered it together; then each line of the arithmetic says whose it is."""
+    return bool(u.arithmetic) and "provider" in u.arithmetic[0]
+
+
+def _amount(line: Mapping[str, Any], column: str) -> Fraction | None:
+    if line[column] is None:
+        return None
+    each = 1 if line["item"] in ("request", "web_search") else MILLION
+    return Fraction(line["quantity"]) * Fraction(line[column]) / each
+
+
+def _sum_of_lines(u: Row, column: str) -> Fraction | None:
+    amounts = [_amount(line, column) for line in u.arithmetic]
+    return None if None in amounts else sum((amount or Fraction(0) for amount in amounts), Fraction(0))
+
+
+def _line_problems(u: Row) -> Iterable[str]:
+    """The lines count every token once, and say what each is to its provider."""
+    for whole, parts, count in (
+        ("input", INPUT_PARTS, u.prompt_tokens),
+        ("output", OUTPUT_PARTS, u.completion_tokens),
+    ):
+        lines = sum(line["quantity"] for line in u.arithmetic if line["item"] in (whole, *parts))
+        if lines != count:
+            yield f"generation {u.id} counts {count} tokens of {whole}, its lines {lines}"
+    for line in u.arithmetic:
+        if Fraction(line["provider_cost"] or 0) != (_amount(line, "cost") or 0):
+            yield f"generation {u.id}: a line says {line['provider_cost']}, and comes to {_amount(line, 'cost')}"
+
+
+def _shares(u: Row, cost: Fraction) -> dict[str, Fraction]:
+    """What each provider is owed."""
+    if not _continued(u) or u.provider_cost is None:
+        return {f"provider:{u.provider}": cost}
+    shares: dict[str, Fraction] = defaultdict(Fraction)
+    for line in u.arithmetic:
+        shares[f"provider:{line['provider']}"] += _amount(line, "cost") or 0
+    return shares
+
+
+def _end(period: str, start: datetime) -> datetime:
+    """When a window ends, exclusive."""
+    if period == "minute":
+        return start + timedelta(minutes=1)
+    if period == "day":
+        return start + timedelta(days=1)
+    if period == "month":
+        return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return datetime.max.replace(tzinfo=UTC)
+
+
+if __name__ == "__main__":
+    found = Books(sys.argv[1]).problems()
+    print("\n".join(found) or "The books are right.")
+    sys.exit(bool(found))

@@ -1,0 +1,69 @@
+"""The product's Celery worker, as a process of its own: a real broker, the API's role, the tests' database."""
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from django.conf import settings
+
+from tests.stage.product import ROOT, environment, until
+
+
+class Worker:
+    """A worker process on a queue of its own."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, sender: Celery) -> None:
+        self.process = process
+        self._log = log
+        self._sender = sender
+
+    def log(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text()
+
+    def send(self, task: str, **options: Any) -> str:
+        """Sends a task, and gives its id."""
+        return str(self._sender.send_task(task, **options).id)
+
+    def run(self, task: str) -> None:
+        """Returns once the worker has done a task. Raises AssertionError if it failed."""
+        id = self.send(task)
+        ends = tuple(f"Task {task}[{id}] {end}" for end in ("succeeded", "raised", "retry"))
+        until(lambda: any(end in self.log() for end in ends), 30)
+        assert ends[0] in self.log(), self.log()[-3000:]
+
+
+@contextmanager
+def working(folder: Path) -> Iterator[Worker]:
+    """A worker, started as a deployment does it but for its queue, which no other worker reads. Logs in `folder`."""
+    queue = f"tests-{secrets.token_hex(6)}"
+    log = folder / "worker.log"
+    command = [sys.executable, "-m", "celery", "-A", "gateway.celery", "worker", "--concurrency", "1"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--queues", queue, "--hostname", f"{queue}@%h", "--loglevel", "INFO", "--without-gossip",
+             "--without-mingle"],
+            cwd=ROOT, env=environment() | {"DATABASE_ROLE": "app"}, stdout=output, stderr=output,
+        )  # fmt: skip
+    sender = Celery("tests", broker=settings.REDIS_URL)
+    sender.conf.task_default_queue = queue
+    sender.conf.task_ignore_result = True
+    found = Worker(process, log, sender)
+    try:
+        until(lambda: " ready." in found.log() or process.poll() is not None, 60)
+        assert process.poll() is None, found.log()[-3000:]
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)
+        with sender.connection_for_write() as connection:
+            channel = connection.default_channel
+            channel.queue_delete(queue)
+            for name in list(channel.client.scan_iter(f"*{queue}*")):
+                channel.client.delete(name)  # the queue's bindings, which the broker keeps
+        sender.close()

@@ -1,0 +1,153 @@
+"""What may be dialled: the address table and the operator's list, without a socket."""
+
+import ipaddress
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gateway.upstream.egress import Egress, ForbiddenAddress, parse_allow
+from routing.base_url import BadUrl, parse_base_url
+
+
+def test_the_operators_list_is_exact_endpoints() -> None:
+    entries = ["http://ollama:11434", " https://10.0.0.5:443 ", "http://[::1]:8000", ""]
+    assert parse_allow(entries) == {
+        ("http", "ollama", 11434),
+        ("https", "10.0.0.5", 443),
+        ("http", "::1", 8000),
+    }
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "ollama",
+        "http://ollama",
+        "http://ollama:1/",
+        "http://ollama:1/v1",
+        "http://*:80",
+        "http://[::1]",
+        "10.0.0.0/8",
+    ],
+)
+def test_the_operators_list_refuses_what_is_not_an_endpoint_and_names_it(entry: str) -> None:
+    with pytest.raises(BadUrl) as caught:
+        parse_allow(["http://good:80", entry])
+    assert str(caught.value).startswith(f"{entry!r}: ")
+
+
+# An address of every range that is not for us, at both borders where there are neighbours.
+FORBIDDEN = """
+    0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.1
+    127.255.255.255 168.63.129.16 169.254.0.0 169.254.169.254 169.254.255.255 172.16.0.0 172.31.255.255
+    192.0.0.0 192.0.0.192 192.0.2.1 192.52.193.1 192.88.99.1 192.168.0.0 192.168.255.255 198.18.0.0
+    198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255
+
+    :: ::1 ::127.0.0.1 ::ffff:10.0.0.1 ::ffff:8.8.8.8 ::ffff:0:8.8.8.8 64:ff9b::a00:1 64:ff9b::808:808
+    64:ff9b:1::1 100::1 1fff::1 2001::1 2001:0:4136:e378::1 2001:20::1 2001:1ff:ffff::1 2001:db8::1
+    2002:a00:1:: 2002:808:808::1 3fff::1 4000::1 5f00::1 fc00::1 fd00:ec2::254 fe80::1 fe80::1%eth0
+    2606:4700::1%1 fec0::1 ff02::1
+
+    127.1 localhost 08.8.8.8
+"""
+PUBLIC = """
+    1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0
+    168.63.129.15 168.63.129.17 169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 192.0.1.0
+    192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 223.255.255.255 2001:200::1 2003::1
+    2606:4700::1111 2a00::1 3ffe:ffff::1
+"""
+
+
+@pytest.mark.parametrize("address", [*FORBIDDEN.split(), "", "8.8.8.8 ", "\u0668.8.8.8"])
+def test_only_globally_routable_unicast_addresses_are_dialled(address: str) -> None:
+    with pytest.raises(ForbiddenAddress):
+        Egress().check_address(address)
+
+
+@pytest.mark.parametrize("address", PUBLIC.split())
+def test_public_addresses_are_dialled(address: str) -> None:
+    Egress().check_address(address)
+    Egress().check_address(ipaddress.ip_address(address))
+
+
+@settings(deadline=None)
+@given(st.ip_addresses())
+@example(ipaddress.ip_address("192.88.99.1"))
+def test_no_address_passes_that_the_standard_library_calls_private(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    try:
+        Egress().check_address(address)
+    except ForbiddenAddress:
+        return
+    assert address.is_global and not address.is_multicast and not address.is_reserved
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.1.2.3", "::1", "fd00::1", "169.254.1.1", "::ffff:10.0.0.1", "8.8.8.8"]
+)
+def test_a_listed_endpoint_may_be_private(address: str) -> None:
+    Egress().check_address(address, allowed_by_name=True)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["0.0.0.0", "::", "::ffff:0.0.0.0", "224.0.0.1", "ff02::1", "255.255.255.255", "fe80::1%lo", "x"],
+)
+def test_even_a_listed_endpoint_is_a_unicast_address(address: str) -> None:
+    with pytest.raises(ForbiddenAddress):
+        Egress().check_address(address, allowed_by_name=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://api.example.com",
+        "https://api.example.com:22",
+        "https://api.example.com:80",
+        "http://localhost:8443",
+        "https://localhost",
+        "https://a.localhost",
+        "https://127.0.0.1",
+        "https://[::1]",
+        "https://10.0.0.1:8443",
+        "https://0.0.0.0",
+        "https://[::ffff:10.0.0.1]",
+        "https://[64:ff9b::a00:1]",
+        "https://169.254.169.254",
+    ],
+)
+def test_nothing_set_means_denied(text: str) -> None:
+    with pytest.raises(ForbiddenAddress):
+        Egress().check_url(parse_base_url(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://api.example.com", "https://api.example.com:8443/v1", "https://8.8.8.8", "https://[2a00::1]"],
+)
+def test_https_to_a_public_place_needs_no_list(text: str) -> None:
+    Egress().check_url(parse_base_url(text))
+
+
+def test_the_list_is_exact_in_scheme_host_and_port() -> None:
+    egress = Egress(parse_allow(["http://ollama:11434", "http://127.0.0.1:8000"]))
+    egress.check_url(parse_base_url("http://ollama:11434/v1"))
+    egress.check_url(parse_base_url("http://127.0.0.1:8000"))
+    for text in (
+        "https://ollama:11434",
+        "http://ollama:11435",
+        "http://ollama",
+        "http://x.ollama:11434",
+        "http://127.0.0.2:8000",
+        "https://127.0.0.1:8000",
+    ):
+        with pytest.raises(ForbiddenAddress):
+            egress.check_url(parse_base_url(text))
+
+
+def test_the_ports_are_the_operators_to_choose() -> None:
+    Egress(ports=frozenset({9443})).check_url(parse_base_url("https://api.example.com:9443"))
+    with pytest.raises(ForbiddenAddress):
+        Egress(ports=frozenset({9443})).check_url(parse_base_url("https://api.example.com"))
