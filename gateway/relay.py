@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from functools import lru_cache
 
-from gateway.files.store import inline_files
+from gateway.files.named import inline_files
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
@@ -141,7 +141,7 @@ def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: 
 async def _dial(process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
-        asked = await inline_files(process, generation.caller, asked)
+        asked = await inline_files(process.files, generation.caller, asked)
     body = upstream_body(
         asked,
         model=attempt.candidate.offer.upstream_model,

@@ -1,19 +1,14 @@
-"""The API's endpoints. What happens inside a chat completion is told in `gateway/relay.py`."""
-
-import asyncio
-import time
+"""POST /v1/chat/completions, whose story `gateway/relay.py` tells, and POST /v1/route, which only looks."""
 
 from django.http import HttpRequest
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from billing.backbone.batches import DatabaseAway
 from billing.ids import new_hex
 from gateway.door.answers import JSON, Answer, EventStream, json_answer, raw
 from gateway.door.view import ApiView
 from gateway.endpoints.queueing import Queue
-from gateway.files.store import look_up_files
+from gateway.files.named import look_up_files
 from gateway.generation import explaining
-from gateway.process import process, telemetry
+from gateway.process import process
 from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.relay import relay
 from gateway.request.parameters import IGNORED_HEADER, header_value
@@ -21,8 +16,6 @@ from gateway.request.planning import prepare
 from gateway.wire import strict_json
 from gateway.wire.errors import GatewayError, InvalidRequest, RateLimited
 from gateway.wire.strict_json import BadJson
-
-STALE_SNAPSHOT_SECONDS = 60
 
 queue = Queue()
 
@@ -37,7 +30,7 @@ class Chat(ApiView):
             asked = parse(strict_json.loads(body), len(body), self.dialect)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        return await look_up_files(here, self.caller, asked)
+        return await look_up_files(here.files, self.caller, asked)
 
 
 class ChatCompletions(Chat):
@@ -99,59 +92,3 @@ class Route(Chat):
                 error.more[explaining.FIELD] = explaining.told(error.plan)
             raise
         return json_answer({"object": "route", explaining.FIELD: explaining.told(call.plan)})
-
-
-class Health(ApiView):
-    """GET /healthz: the process answers."""
-
-    public = True
-    for_pages = False
-
-    async def get(self, request: HttpRequest) -> Answer:
-        """200 as long as the event loop turns."""
-        return json_answer({"status": "ok"})
-
-
-class Readiness(ApiView):
-    """GET /readyz: the process can take paid work."""
-
-    public = True
-    for_pages = False
-
-    async def get(self, request: HttpRequest) -> Answer:
-        """200, or 503 naming what is missing. `configuration` is the last change it follows."""
-        here = process.current()
-        snapshots, spool = here.snapshots, here.backbone.spool
-        age = time.monotonic() - snapshots.read_at if snapshots.read_at else None
-        missing = []
-        if age is None or age > STALE_SNAPSHOT_SECONDS:
-            missing.append("configuration")
-        try:
-            await here.backbone.connections.call("select 1", [])
-        except DatabaseAway:
-            missing.append("database")
-        if spool.full:
-            missing.append("disk")
-        state = {
-            "status": "unready" if missing else "ready",
-            "missing": missing,
-            "configuration": snapshots.last_change,
-            "spooled": spool.lines,
-        }
-        return json_answer(state, 503 if missing else 200)
-
-
-class Metrics(ApiView):
-    """GET /metrics, in Prometheus' text format."""
-
-    public = True
-    for_pages = False
-
-    async def get(self, request: HttpRequest) -> Answer:
-        """The process's metrics."""
-        here = process.current()
-        telemetry.open_calls.set(len(here.open_calls))
-        telemetry.spooled.set(here.backbone.spool.lines)
-        telemetry.tasks.set(len(asyncio.all_tasks()))
-        telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
-        return Answer(generate_latest(), CONTENT_TYPE_LATEST.encode())

@@ -16,11 +16,11 @@ from billing.ids import first_id
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
 from gateway.endpoints.generations import EitherScope
-from gateway.endpoints.model_lists import number
 from gateway.endpoints.periods import Days, day, span, today
 from gateway.endpoints.read_limit import count_read
 from gateway.process import process
 from gateway.wire.errors import InvalidRequest, Unavailable
+from gateway.wire.strict_json import number
 
 MOST_DAYS = 31
 USUAL_DAYS = 7

@@ -13,9 +13,8 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-import msgspec
-
 from billing.pricing import Prices
+from gateway.wire.strict_json import number
 from routing.catalog import Model
 from routing.health.health import Health
 from routing.planning.plan import Wanted, plan
@@ -69,11 +68,6 @@ def next_change(models: Iterable[Model], now: datetime) -> datetime:
         if version.effective_from > now
     )
     return min(coming, default=NEVER)
-
-
-def number(amount: Decimal) -> msgspec.Raw:
-    """An amount as a JSON number with all its digits, without exponent or needless zeros."""
-    return msgspec.Raw(f"{amount.normalize():f}".encode())
 
 
 def pricings(prices: Prices) -> dict[str, list[dict[str, Any]]]:

@@ -18,10 +18,10 @@ from accounts.models import Scope
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
 from gateway.endpoints.management import read
-from gateway.endpoints.model_lists import number
 from gateway.endpoints.periods import DAY, Buckets, Days, buckets, choice, day, limit, past_days, span, today
 from gateway.process import process
 from gateway.wire.errors import InvalidRequest
+from gateway.wire.strict_json import number
 
 FREE = "-free"
 OTHERS, OTHERS_LABEL = "__others__", "Others"

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -27,13 +27,9 @@ from accounts.callers import Caller
 from accounts.sealing import CannotOpen, open_bytes, seal_bytes
 from billing.backbone.batches import Connections, DatabaseAway
 from billing.ids import new_id
-from gateway.files.inlining import OpenFile, Reference, inlined, recounted, references
+from gateway.files.inlining import OpenFile
 from gateway.files.uploads import Upload, read_upload
-from gateway.protocols.openai_chat import ChatRequest
 from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
-
-if TYPE_CHECKING:
-    from gateway.process.process import Process
 
 logger = logging.getLogger(__name__)
 
@@ -188,68 +184,6 @@ class Files:
             yield
         finally:
             self._turns.release()
-
-
-async def look_up_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
-    """The request with the uploaded files that it names counted as what they are, from what is stored about them.
-
-    For before the hold: whoever has no money for a request cannot have its files moved. Any key of the project may name
-    its files. Raises `InvalidRequest` with the param for a file that is not there, whosever it may be, and for files
-    longer together than one may be; `Unavailable`.
-    """
-    if not asked.file_ids:
-        return asked
-    total = 0
-    types = {}
-    for reference, entry in await _named(process, caller, asked):
-        types[reference.file_id] = entry.media_type
-        total += entry.bytes
-        if total > settings.FILES_MAX_BYTES:
-            raise InvalidRequest(
-                f"The files of one request may be {settings.FILES_MAX_BYTES} bytes together.",
-                code="files_too_large",
-                param=reference.param,
-            )
-    return recounted(asked, types)
-
-
-async def inline_files(process: "Process", caller: Caller, asked: ChatRequest) -> ChatRequest:
-    """The request with the content of the files that it names in it, for one dial; it itself when it names none.
-
-    Looked up anew: the content is not kept for as long as an answer takes. Raises as `look_up_files` does for what was
-    deleted meanwhile.
-    """
-    if not asked.file_ids:
-        return asked
-    opened: dict[str, OpenFile] = {}
-    for reference, entry in await _named(process, caller, asked):
-        if reference.file_id not in opened:
-            try:
-                opened[reference.file_id] = await process.files.open(caller.project, entry)
-            except NotFound as error:
-                raise _not_there(reference) from error
-    return inlined(asked, opened)
-
-
-async def _named(process: "Process", caller: Caller, asked: ChatRequest) -> list[tuple[Reference, Entry]]:
-    """The files that a request names, each as often as it does. Raises `InvalidRequest` for the first not there."""
-    named = references(asked)
-    ids = {reference.file_id: parse_id(reference.file_id) for reference in named}
-    entries = await process.files.find(caller.project, [id for id in ids.values() if id])
-    found = []
-    for reference in named:
-        entry = entries.get(ids[reference.file_id] or NO_ID)
-        if entry is None:
-            raise _not_there(reference)
-        found.append((reference, entry))
-    return found
-
-
-def _not_there(reference: Reference) -> InvalidRequest:
-    return InvalidRequest("There is no such file.", code="file_not_found", param=reference.param)
-
-
-NO_ID = UUID(int=0)
 
 
 def _sealed(content_type: str, form: bytes, id: UUID, project: UUID) -> tuple[Upload, bytes]:

@@ -11,7 +11,8 @@ from gateway.process import telemetry
 from gateway.protocols.openai_chat import AnswerReader
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
-from routing.health.health import Health, Trial
+from routing.health.health import Health
+from routing.health.trials import Trial
 
 logger = logging.getLogger(__name__)
 

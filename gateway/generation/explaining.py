@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from billing.tokens import Tokens, estimate
-from gateway.endpoints.model_lists import number
 from gateway.wire import strict_json
 from gateway.wire.errors import GatewayError
 from gateway.wire.header_fields import Fields
+from gateway.wire.strict_json import number
 from routing.planning.ordering import WORDS
 from routing.planning.plan import LIKELY_ANSWER, Candidate, Plan
 

@@ -10,6 +10,7 @@ Depth and surrogates are looked for in what it made, which costs less than a sea
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from math import isfinite
 from typing import Any
 
@@ -161,3 +162,8 @@ def _limit_depth(value: Any) -> None:
         if not level:
             return
     raise BadJson(_TOO_DEEP)
+
+
+def number(amount: Decimal) -> msgspec.Raw:
+    """An amount as a JSON number with all its digits, without exponent or needless zeros."""
+    return msgspec.Raw(f"{amount.normalize():f}".encode())

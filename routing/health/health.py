@@ -69,7 +69,7 @@ class Health:
     """What this process knows. `tell` hears of every rest this process opens or closes, and shares it."""
 
     def __init__(self, tell: Callable[[News, Rest, float], None] = _nobody) -> None:
-        self.rests = Rests(tell, self._forget_standings)
+        self.rests = Rests(tell, self._forget_standings, self._recovered)
         self._records: dict[int, Record[Standing]] = {}
         self._published: dict[tuple[str, str], list[Published | None]] = {}
         self._learnt_at = 0.0
@@ -108,7 +108,7 @@ class Health:
         """
         if probe and not claimed:
             claimed = self.claim(offer, credential, now)
-        return Trial(self, self._record(offer), credential, now, size_class, streamed, claimed)
+        return Trial(self.rests, self._record(offer), credential, now, size_class, streamed, claimed)
 
     def claim(self, offer: Offer, credential: Credential | None, now: float) -> list[Subject]:
         """Takes the probe of an offer, before its dial; empty when there is none to have.
@@ -133,10 +133,9 @@ class Health:
 
     def hear(self, rows: Iterable[Heard], now: float) -> None:
         """Takes over what other processes decided."""
-        for subject in self.rests.hear(rows, now):
-            self.recovered(subject, now)
+        self.rests.hear(rows, now)
 
-    def recovered(self, subject: Subject, now: float) -> None:
+    def _recovered(self, subject: Subject, now: float) -> None:
         """An offer's breaker closed: what was known of it before holds no more."""
         if subject.offer is not None and subject.credential is None:
             record = self._records.get(subject.offer)
@@ -224,6 +223,3 @@ class Health:
         for index in resting:
             found[index] = found[index]._replace(state=LAST)
         return found
-
-
-__all__ = ["Health", "Standing", "State", "Trial"]

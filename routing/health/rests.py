@@ -33,13 +33,21 @@ class Heard:
 
 
 class Rests:
-    """The open rests. `tell` hears of everything that this process decides, at once and outside any await."""
+    """The open rests. `tell` hears of everything that this process decides, at once and outside any await; `changed`
+    whenever there is more or less to rest; `recovered` of each subject that may be used again, whoever found out.
+    """
 
-    def __init__(self, tell: Callable[[News, Rest, float], None], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        tell: Callable[[News, Rest, float], None],
+        changed: Callable[[], None],
+        recovered: Callable[[Subject, float], None],
+    ) -> None:
         self.open: dict[Subject, Rest] = {}
         self._past: dict[Subject, tuple[int, float]] = {}  # how many in a row, and until when that is remembered
         self._tell = tell
         self._changed = changed
+        self._recovered = recovered
 
     def rest(self, subject: Subject, cause: Fault, now: float, cooldown: float, least: float = 0.0) -> None:
         """Rests `subject`, longer each time in a row, `least` seconds at least."""
@@ -71,6 +79,7 @@ class Rests:
         self._changed()
         if tell:
             self._tell(News.CLOSED, rest, now)
+        self._recovered(subject, now)
 
     def claim(self, offer: int, credential: UUID | None, now: float) -> list[Subject]:
         """Takes the probes of what is due; none while another one has them."""
@@ -110,14 +119,11 @@ class Rests:
             rest.probed_until = until
             self._changed()
 
-    def hear(self, rows: Iterable[Heard], now: float) -> list[Subject]:
-        """Takes over what other processes decided; returns what may be used again by it."""
-        recovered = []
+    def hear(self, rows: Iterable[Heard], now: float) -> None:
+        """Takes over what other processes decided."""
         for row in rows:
             if row.closed:
-                if row.subject in self.open:
-                    self.close(row.subject, now, tell=False)
-                    recovered.append(row.subject)
+                self.close(row.subject, now, tell=False)
                 continue
             before = self.open.get(row.subject)
             until = now + row.seconds
@@ -126,7 +132,6 @@ class Rests:
             since = now if before is None else before.since
             self.open[row.subject] = Rest(row.subject, row.cause, since, until, row.count, now + row.probed_seconds)
         self._changed()
-        return recovered
 
 
 def subjects(offer: int, credential: UUID | None) -> tuple[Subject, ...]:

@@ -1,30 +1,27 @@
 """One dial, from the health's point of view."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from routing.catalog import Credential
 from routing.health.breaker import Subject, cool_seconds
 from routing.health.faults import Blame, Fault, blame
 from routing.health.records import Record
-from routing.health.rests import subjects
-
-if TYPE_CHECKING:
-    from routing.health.health import Health
+from routing.health.rests import Rests, subjects
 
 
 class Trial:
     """Ends exactly once, by `succeeded`, `failed` or `left`; what is told afterwards changes nothing."""
 
     __slots__ = (
-        "_claimed", "_credential", "_ended", "_first", "_health", "_record", "_size_class", "_started", "_streamed",
+        "_claimed", "_credential", "_ended", "_first", "_record", "_rests", "_size_class", "_started", "_streamed",
     )  # fmt: skip
 
     def __init__(
-        self, health: "Health", record: Record[Any], credential: Credential | None, now: float, size_class: int,
+        self, rests: Rests, record: Record[Any], credential: Credential | None, now: float, size_class: int,
         streamed: bool, claimed: Sequence[Subject],
     ) -> None:  # fmt: skip
-        self._health = health
+        self._rests = rests
         self._record = record
         self._credential = credential
         self._started = now
@@ -77,7 +74,7 @@ class Trial:
         if blamed is Blame.OFFER or (blamed is Blame.CREDENTIAL and self._credential is None):
             self._offer_failed(fault, now, retry_after)
             return
-        rests = self._health.rests
+        rests = self._rests
         credential = None if self._credential is None else self._credential.id
         if credential is not None or blamed is Blame.NOBODY:
             self._answered(now, credential_taken=blamed is Blame.NOBODY)
@@ -93,7 +90,7 @@ class Trial:
         """It ended without a verdict: the client left, or another dial won."""
         if self._end():
             self._took_at_least(now)
-            self._health.rests.release(self._claimed, now)
+            self._rests.release(self._claimed, now)
 
     def _end(self) -> bool:
         if self._ended:
@@ -126,18 +123,17 @@ class Trial:
 
         A call that began before the rest says nothing about it.
         """
-        open, offer = self._health.rests.open, self._record.offer
+        open, offer = self._rests.open, self._record.offer
         if not open:
             return
         credential = None if self._credential is None else self._credential.id
         for subject in subjects(offer.id, credential)[: None if credential_taken else 1]:
             rest = open.get(subject)
             if rest is not None and rest.since <= self._started:
-                self._health.rests.close(subject, now)
-                self._health.recovered(subject, now)
+                self._rests.close(subject, now)
 
     def _offer_failed(self, fault: Fault, now: float, retry_after: float | None) -> None:
-        record, rests = self._record, self._health.rests
+        record, rests = self._record, self._rests
         subject, provider = Subject(record.offer.id, None), record.offer.provider
         least = 0.0 if retry_after is None else cool_seconds(0.0, retry_after)
         rest = rests.open.get(subject)

@@ -8,7 +8,8 @@ import pytest
 
 from billing.models import Budget, Usage
 from billing.pricing import Rate, by_size
-from gateway.endpoints.model_lists import number, pricings
+from gateway.endpoints.model_lists import pricings
+from gateway.wire.strict_json import number
 from tests.simulated.process import SimulatedProvider
 from tests.stage.backbone import books
 from tests.stage.cast import Tenant

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from billing.models import Rate as RateRow
 from billing.pricing import Prices, Rate
-from gateway.endpoints.model_lists import number, pricings
+from gateway.endpoints.model_lists import pricings
 from gateway.endpoints.models import MOST_LISTS
+from gateway.wire.strict_json import number
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize, until
