@@ -11,8 +11,8 @@ from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
-from gateway.upstream.egress import Egress, ForbiddenAddress, parse_allow
 from routing.base_url import parse_base_url
+from routing.egress import Egress, ForbiddenAddress, parse_allow
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 
 # A version this close to its date may already be on its way into the gateways' memory.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.egress import Egress, ForbiddenAddress, parse_allow
 from routing.base_url import BadUrl, parse_base_url
+from routing.egress import Egress, ForbiddenAddress, parse_allow
 
 
 def test_the_operators_list_is_exact_endpoints() -> None:
