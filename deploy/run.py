@@ -6,6 +6,7 @@ ends all of it.
 """
 
 import http.client
+import os
 import sys
 import threading
 import time
@@ -23,10 +24,10 @@ from deploy.environment import (
     MARK,
     OPERATOR,
     demo_model,
-    for_product,
     given_port,
     given_urls,
     keep_secrets,
+    product_settings,
 )
 from deploy.listening import remembered_port
 from deploy.placing import unprivileged
@@ -139,10 +140,14 @@ def run(asked: threading.Event, cleanup: ExitStack) -> None:
     if why_not_free(remembered_port(memory, "SIMULATED_PORT")):
         memory.replace("SIMULATED_PORT", str(free_port()))
     simulated_port = remembered_port(memory, "SIMULATED_PORT")
-    environment = for_product(state, urls, secrets, port, simulated_port)
+    settings = product_settings(state, urls, secrets, port, simulated_port)
+    environment = {**os.environ, **settings, MARK: str(state)}
     prepare(supervisor, environment, memory if embedded else None)
     serve(supervisor, environment, port, simulated_port)
     cleanup.callback(demo_env.unlink, missing_ok=True)
+    product_env = state / "product.env"
+    cleanup.callback(product_env.unlink, missing_ok=True)
+    write_private(product_env, settings, "What runs here, for manage.py.")
     announce(state, secrets, port)
     supervisor.watch_until_asked()
 
@@ -246,7 +251,8 @@ Ask it something:
     -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\
     -d '{{"model": "{demo_model()}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
-The same for a shell is in {state / "demo.env"}, logs are in {state / "logs"}. Ctrl-C stops everything.""")
+The same for a shell is in {state / "demo.env"}, logs are in {state / "logs"}. Commands for what runs here:
+make manage ARGS="import_catalog". Ctrl-C stops everything.""")
 
 
 def say(text: str) -> None:
