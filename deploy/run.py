@@ -10,13 +10,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGTERM
 
 import psycopg
+import redis
 
 from deploy import engines
 from deploy.environment import (
@@ -37,6 +38,7 @@ from deploy.state import CHECKOUT, FolderLock, Memory, StartError, own_folder, s
 WEB_STOP: Step = (SIGTERM, 40)  # The server itself gives open requests 30 s.
 WORKER_STOP: Step = (SIGTERM, 20)
 LEFTOVER_STOP: Step = (SIGTERM, 5)
+PRIVILEGED = 1024
 CODE = ("accounts", "billing", "routing", "gateway", "deploy")
 
 
@@ -122,10 +124,17 @@ def run(asked: threading.Event, cleanup: ExitStack) -> None:
     if left := end_bearers(state):
         say(f"Ended {left} processes that an earlier run had left behind.")
     if reason := why_not_free(port):
+        if port < PRIVILEGED:
+            raise StartError(
+                f"PORT {port} of 127.0.0.1 cannot be used: {reason}. Ports below {PRIVILEGED} are the system's; "
+                f"choose another: PORT={port + 8000} make run"
+            )
         raise StartError(
             f"PORT {port} of 127.0.0.1 cannot be used: {reason}. "
             f"Stop what is there, or choose another: PORT={port + 1} make run"
         )
+    if urls:
+        check_engines(urls)
     supervisor = Supervisor(state, asked, cleanup)
     own_folder(state / "spool")
     # Whoever waits for this file must find it only while what it names answers; a killed run left its own.
@@ -150,6 +159,19 @@ def run(asked: threading.Event, cleanup: ExitStack) -> None:
     write_private(product_env, settings, "What runs here, for manage.py.")
     announce(state, secrets, port)
     supervisor.watch_until_asked()
+
+
+def check_engines(urls: Mapping[str, str]) -> None:
+    """Raises `StartError`, naming the variable, for an engine that the environment names and that does not answer."""
+    try:
+        psycopg.connect(urls["DATABASE_URL"], connect_timeout=10).close()
+    except psycopg.Error as error:
+        raise StartError(f"DATABASE_URL cannot be used: {' '.join(str(error).split())}") from error
+    try:
+        with redis.Redis.from_url(urls["REDIS_URL"], socket_connect_timeout=10, socket_timeout=10) as broker:
+            broker.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise StartError(f"REDIS_URL cannot be used: {error}") from error
 
 
 def start_engines(supervisor: Supervisor, cleanup: ExitStack) -> dict[str, str]:

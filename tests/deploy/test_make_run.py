@@ -235,6 +235,23 @@ def test_a_taken_port_is_named_and_nothing_is_started(demo: tuple[Demo, dict[str
     assert ask(told).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("urls", "named"),
+    [
+        (("nonsense", "redis://127.0.0.1:9"), "DATABASE_URL cannot be used: "),
+        (("postgres://a:b@127.0.0.1:9/c", "redis://127.0.0.1:9"), "DATABASE_URL cannot be used: "),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_named(state: Path, urls: tuple[str, str], named: str) -> None:
+    given = dict(zip(("DATABASE_URL", "REDIS_URL"), urls, strict=True))
+    with Demo(state, environment=PLAIN | given) as demo:
+        printed = demo.output()
+    assert demo.process.returncode == 1
+    assert printed.strip().startswith(named)
+    assert "Traceback" not in printed
+    assert demo.processes() == set()
+
+
 def test_a_second_start_on_the_same_state_is_refused(demo: tuple[Demo, dict[str, str]]) -> None:
     running, told = demo
     with Demo(running.state) as second:
