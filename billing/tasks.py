@@ -2,16 +2,14 @@
 
 import os
 import socket
-from uuid import UUID
 
 from celery import shared_task
 from django.db import connection
 
-from billing.backbone.leases import RESOLVED_AT_ONCE
+from billing.backbone.leases import HOUSEKEEPER, RESOLVED_AT_ONCE
 from billing.rollups import prune_usage, roll_up_usage
 
 MONTHS_AHEAD = 3
-HOUSEKEEPER = UUID(int=1)  # the lease of whoever runs these tasks; it never holds
 # It says that it lives when it resolves, every 30 s, so it notices an outage only by its length, and waits for longer.
 HOUSEKEEPER_GAP = "45 seconds"
 HOUSEKEEPER_DEAD_AFTER = "60 seconds"

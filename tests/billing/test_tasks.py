@@ -14,8 +14,9 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from accounts.models import Change
+from billing.backbone.leases import HOUSEKEEPER
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
-from billing.tasks import HOUSEKEEPER, MONTHS_AHEAD
+from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, owner_url, run, wanted
 from tests.stage.cast import Tenant

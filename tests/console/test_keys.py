@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.keys import digest, is_well_formed
-from accounts.models import ApiKey
+from accounts.models import ApiKey, Organization, Project, User
 from tests.console.browser import console, filled, submit
 from tests.stage.cast import Tenant, make_key
 
@@ -236,3 +236,19 @@ def test_it_filters_by_state(alice: Tenant) -> None:
         shown = client.get(LIST, {"state": state, "q": alice.organization.slug}).context["cl"].result_list
         assert list(shown) == [key], state
         assert is_alive(key) == (state == "usable")
+
+
+@pytest.mark.parametrize("what", ["owner disabled", "project off", "organization off"])
+def test_a_key_whose_owner_or_tenant_is_off_is_not_called_usable(what: str, alice: Tenant) -> None:
+    alice.key.owner = User.objects.create_user(f"owner-{secrets.token_hex(4)}", is_active=what != "owner disabled")
+    alice.key.save()
+    Project.objects.filter(pk=alice.project.pk).update(active=what != "project off")
+    Organization.objects.filter(pk=alice.organization.pk).update(active=what != "organization off")
+    client = console()
+
+    def listed(state: str) -> list[str]:
+        page = client.get(LIST, {"q": alice.organization.slug, "state": state}).context["cl"]
+        return [page.model_admin.state(key) for key in page.result_list]
+
+    assert listed("usable") == []
+    assert listed("off") == listed("") == [what]
