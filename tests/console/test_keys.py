@@ -15,7 +15,7 @@ from django.urls import reverse
 from accounts.keys import digest, is_well_formed
 from accounts.models import ApiKey, Organization, Project, User
 from tests.console.browser import console, filled, submit
-from tests.stage.cast import Tenant, make_key
+from tests.stage.cast import NOBODYS, Tenant, make_key
 
 LIST = reverse("admin:accounts_apikey_changelist")
 ADD = reverse("admin:accounts_apikey_add")
@@ -105,7 +105,7 @@ def test_it_makes_no_second_key_when_the_form_is_sent_again(alice: Tenant) -> No
     ("field", "value"),
     [
         ("name", ""),
-        ("project", str(uuid4())),
+        ("project", NOBODYS),
         ("ticket", "not an id"),
         ("scopes", ["inference", "root"]),
         ("scopes", []),
@@ -215,7 +215,7 @@ def test_it_refuses_to_revoke_for_staff_and_strangers(alice: Tenant) -> None:
     assert is_alive(alice.key)
 
 
-@pytest.mark.parametrize("address", ["not-an-id", str(uuid4())])
+@pytest.mark.parametrize("address", ["not-an-id", NOBODYS])
 def test_it_knows_no_other_key(address: str) -> None:
     assert console().post(f"{LIST}{address}/revoke/", {"confirmed": "yes"}).status_code == 404
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from django.db import connection
 from django.db.models import Max
 
 from accounts.models import Change
+from deploy.processes import free_port as free_port  # not one that an outgoing connection, of any test's, may take
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,13 +29,6 @@ def environment(**overrides: str) -> dict[str, str]:
             env[name] = urlunsplit(urlsplit(env[name])._replace(path=f"/{connection.settings_dict['NAME']}"))
     env.pop("DATABASE_ROLE", None)
     return env
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Gateway:
@@ -79,7 +72,7 @@ class Gateway:
                 self.process.kill()
                 self.process.wait()
 
-    def until_ready(self, seconds: float = 30) -> None:
+    def until_ready(self, seconds: float = 60) -> None:
         """Returns once the gateway takes requests. Raises AssertionError with the log's end when it does not."""
         until(lambda: self.process.poll() is not None or self.readiness().get("status") == "ready", seconds)
         assert self.process.poll() is None, self.log.read_text()[-3000:]
