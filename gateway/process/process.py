@@ -13,6 +13,7 @@ from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
 from gateway.process.ejections import Ejections
+from gateway.process.lengths import Lengths
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
@@ -64,6 +65,7 @@ class Process:
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.statistics = Statistics(self.backbone.connections, self.health)
         self.seats = Seats()
+        self.lengths = Lengths()
         self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
