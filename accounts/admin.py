@@ -129,7 +129,7 @@ class ProjectPage(NeverDeleted, Page):
         ("slug", "name"),
         "active",
         "default_output_cap",
-        ("dialect", "strict_params"),
+        ("dialect", "strict_params", "sends_unknown_params"),
         ("id", "created_at"),
     )
     inlines = (KeyRows,)
