@@ -123,6 +123,8 @@ class Generation:
             if error_of_cut := self.was_cut():
                 raise error_of_cut from None
             raise
+        if call.arrival is not None:
+            call.arrival.held()
         if held.hard:
             call.be_careful()
         if held.hard and held.money is not None and held.money != item.money:

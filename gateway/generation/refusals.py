@@ -16,7 +16,6 @@ from routing.planning.plan import Candidate
 
 REVOKED = "This API key has been revoked, or may not be used any more."
 MOST_NAMED = 3  # offers
-_WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
 
 
 def unavailable(retry_after: int) -> Unavailable:
@@ -56,15 +55,7 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
                 f"the {subject}'s limit of {limit} tokens a minute. Shorten the prompt, or raise the limit.",
                 code="token_limit_too_low",
             )
-    return RateLimited(
-        f"The {subject}'s limit of {limit} {_WORDS[refused.verdict]} is reached.",
-        retry_after=refused.retry_after,
-        headers={
-            f"x-ratelimit-limit-{refused.verdict}": limit,
-            f"x-ratelimit-remaining-{refused.verdict}": "0",
-            f"x-ratelimit-reset-{refused.verdict}": f"{refused.retry_after}s",
-        },
-    )
+    return RateLimited.reached(subject, refused.verdict, limit, refused.retry_after)
 
 
 def _named(offers: Sequence[Candidate]) -> str:

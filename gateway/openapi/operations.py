@@ -115,7 +115,7 @@ TAGS = {
 # What any call with a key may end with, before its view runs or because something of ours is away.
 KEYED: tuple[GatewayError, ...] = (
     *(InvalidRequest(""), Unauthenticated(""), Forbidden(""), BodyTooLarge(""), HeadersTooLarge("")),
-    *(Unavailable(""), GatewayError("")),
+    *(RateLimited(""), Unavailable(""), GatewayError("")),
 )
 NO_MODEL = NotFound("", code="model_not_found")
 CHAT_ERRORS: tuple[GatewayError, ...] = (

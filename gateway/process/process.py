@@ -12,6 +12,7 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.arrivals import Arrivals
 from gateway.process.ejections import Ejections
 from gateway.process.lengths import Lengths
 from gateway.process.published import Statistics
@@ -54,6 +55,7 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.arrivals = Arrivals(settings.KEY_REQUESTS_UNDER_WAY)
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.ejections = Ejections(self.backbone.connections)
         self.health = self.ejections.health

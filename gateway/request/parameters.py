@@ -133,8 +133,8 @@ def fit(
     """How a request meets an offer that supports these parameters and takes `max_stops` stop sequences.
 
     `careful`: what nobody knows is withheld too. `thoughts` is the format of the thoughts that its provider signs, ""
-    if that is not known; for `supported` and `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if the
-    caller is `strict` and something would have no effect or is not known.
+    if that is not known; for `supported` and `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if
+    the caller is `strict` and something would have no effect or is not known.
     """
     lacking = missing(request, supported, speaks)
     if strict:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from accounts.callers import Caller
+from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
 from gateway.process.seats import conversation
 from gateway.process.snapshot import Snapshot
@@ -39,6 +40,7 @@ class Call(Struct):
     - `dialled`: the candidate that is being tried, or answers
     - `explain`: the client wants the plan told
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
+    - `arrival`: to be told of the hold
     """
 
     id: str  # 32 hex digits
@@ -53,6 +55,7 @@ class Call(Struct):
     dialled: Candidate | None = None
     explain: bool = False
     careful: bool = False
+    arrival: Arrival | None = None
     _fits: dict[int, Fit] = {}  # by offer
 
     @property
