@@ -132,6 +132,7 @@ class ProjectPage(NeverDeleted, Page):
         "default_output_cap",
         "dialect",
         "strict_params",
+        "sends_unknown_params",
         "id",
         "created_at",
     )

@@ -31,6 +31,7 @@ from gateway.door.answers import Answer, EventStream
 from gateway.door.authentication import authenticate
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
 from gateway.process import process
+from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
 from gateway.wire.dialects import named
 from gateway.wire.errors import GatewayError, InvalidRequest, NotFound
@@ -95,14 +96,18 @@ class LeanHandler(ASGIHandler):
         assert task is not None
         request_id, dialect = new_request_id(), DEFAULT_DIALECT
         watch: _Watch | None = None
+        arrival: Arrival | None = None
+        ours = False
         try:
             try:
                 route = self._route(scope["path"])
                 view = route.view(**route.options)
                 caller, body = None, b""
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
-                    caller = await authenticate(process.current().snapshots, *origin(scope))
+                    here = process.current()
+                    caller = await authenticate(here.snapshots, *origin(scope))
                     dialect = named(caller.dialect)
+                    view.arrival = arrival = here.arrivals.enter(caller, here.snapshots.current)
                     body = await _read_body(scope, receive, task, self._most_bytes)
                     watch = _Watch(receive, task)
                 request = _request(scope, body)
@@ -111,6 +116,7 @@ class LeanHandler(ASGIHandler):
                 return
             except Exception as error:
                 answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+            ours = answer.status in (500, 503)
             if watch is None and _announces_body(scope):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
             await _send(answer, scope, send)
@@ -123,6 +129,8 @@ class LeanHandler(ASGIHandler):
         finally:
             if watch is not None:
                 watch.stop()
+            if arrival is not None:
+                arrival.ended(ours)
 
     def _route(self, path: str) -> Route:
         """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""

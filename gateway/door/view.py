@@ -23,6 +23,7 @@ from billing.ids import new_hex
 from gateway.door.answers import JSON, Answer, error_answer, raw, raw_name
 from gateway.door.authentication import authenticate, require
 from gateway.process import process, telemetry
+from gateway.process.arrivals import Arrival
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import (
     BodyTooLarge,
@@ -56,6 +57,7 @@ class ApiView(APIView):
     endpoint: ClassVar[str] = ""
     fields: Fields
     caller: Caller
+    arrival: Arrival | None = None  # how it counts until it is held for
     dialect: Dialect
     request_id: str
 
@@ -188,9 +190,12 @@ class UnknownPath(ApiView):
 
     async def get(self, request: ASGIRequest, *path: str) -> Answer:
         """404 in the envelope, in the dialect of the key when a good one came along."""
+        here, caller = process.current(), None
         with suppress(GatewayError):
-            caller = await authenticate(process.current().snapshots, *origin(request.scope))
+            caller = await authenticate(here.snapshots, *origin(request.scope))
+        if caller is not None:
             self.dialect = named(caller.dialect)
+            here.arrivals.enter(caller, here.snapshots.current).ended(ours=False)
         raise NotFound("There is no such endpoint. The API lives under /v1.")
 
     post = put = patch = delete = get

@@ -48,7 +48,7 @@ class ChatCompletions(Chat):
         call = None
         try:
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
-            call.explain = explain
+            call.explain, call.arrival = explain, self.arrival
             parts = relay(here, call)
             try:
                 first = await anext(parts)

@@ -9,19 +9,21 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
-from billing.backbone.admission import AttemptItem, Held, HoldItem, Refused
+from billing.backbone.admission import AttemptItem, Held, Refused
 from billing.backbone.batches import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
-from billing.models import Status
-from billing.tokens import estimate
+from billing.models import Basis, Status
+from billing.tokens import Tokens, estimate
 from gateway.generation import continuation, explaining
 from gateway.generation.attempt import Attempt
 from gateway.generation.bill import UNREADABLE, Bill, bill
+from gateway.generation.holding import cap_paid, hold_item, leave_out
 from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, refusal, unavailable
 from gateway.generation.usage_row import facts, settlement
@@ -80,59 +82,56 @@ class Generation:
         now = time.monotonic()
         self._process.retries.request(now)
         attempt = self._attempt(await self._itinerary.first(now))
-        item = self._hold_item(attempt)
         self._task = asyncio.current_task()
         assert self._task is not None
         self.deadline = Deadline(self._task)
         # Open from now on: the key may be revoked after the hold has committed and before we hear of it.
         self._process.open_calls.add(self)
         try:
-            self._held = await self._hold(item)
+            while (held := await self._hold(attempt)) is None:
+                attempt.given_up()
+                self._itinerary.renew()
+                attempt = self._attempt(await self._itinerary.first(now))
         except BaseException:
             self._process.open_calls.discard(self)
             self.deadline.close()
             attempt.given_up()
             raise
-        attempt.row.started_at = self._held.admitted_at
+        self._held = held
+        attempt.row.started_at = held.admitted_at
         self._go_on_with(attempt)
         return self
 
-    def _hold_item(self, attempt: Attempt) -> HoldItem:
-        call, caller = self.call, self.caller
+    async def _hold(self, attempt: Attempt) -> Held | None:
+        """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
+        it does. Offers further on that it does not cover are left out as well.
+        """
+        call = self.call
         self._facts = facts(call, attempt.candidate)
-        first, *others = call.offers
-        worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
-        for other in others:
-            worst = worst.over(other.worst)
-            cap = max(cap, other.output_cap)
-        if self.continues:
-            worst = continuation.worst_case(call.offers, tokens)
-            tokens = 2 * tokens + cap  # the prompt is read twice, and what was said is read once
-        return HoldItem(
-            id=call.id,
-            attempt=attempt.row.id,
-            key=caller.key,
-            model=attempt.row.model,
-            fixed=worst.fixed,
-            rate=worst.rate,
-            cap=cap,
-            min_cap=min(caller.min_output_cap, cap),
-            tokens=tokens,
-            copies=call.asked.n,
-            facts=self._facts,
-        )
-
-    async def _hold(self, item: HoldItem) -> Held:
+        expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
+        item = hold_item(call, attempt.candidate, attempt.row, self._facts, self.continues, expected)
         try:
-            return await self._process.backbone.admission.hold(item)
+            held = await self._process.backbone.admission.hold(item)
         except Refused as refused:
-            raise refusal(refused, self.caller, self.call.model.slug) from refused
+            error = refusal(refused, call, item)
+            if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
+                return None
+            raise error from refused
         except DatabaseAway as error:
             raise unavailable(1) from error
         except asyncio.CancelledError:
             if error_of_cut := self.was_cut():
                 raise error_of_cut from None
             raise
+        if call.arrival is not None:
+            call.arrival.held()
+        if held.hard:
+            call.be_careful()
+        if held.hard and held.money is not None and held.money != item.money:
+            self.continues = False  # one answer is paid for, and not two
+            if leave_out(call, held.money):
+                self._itinerary.renew()
+        return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -161,13 +160,15 @@ class Generation:
     # --- attempts ---------------------------------------------------------------------------------------------------
 
     def output_cap(self, candidate: Candidate) -> int | None:
-        """The cap to send with this dial; None when neither client, project nor budget asks for one."""
+        """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one."""
         assert self._held is not None
         cap = min(self._held.output_cap, candidate.output_cap)
+        if self._held.hard and self._held.money is not None:
+            cap = min(cap, cap_paid(candidate, self._held.money))
         if self.said:
             return max(1, cap - estimate(len(self.said.encode())))
         asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
-        return cap if asked or cap < candidate.offer.max_output else None
+        return cap if asked or self._held.hard or cap < candidate.offer.max_output else None
 
     @property
     def seconds_left(self) -> float:
@@ -312,7 +313,15 @@ class Generation:
             row.ttft_ms = self._ttft_ms
         self._ending = self._process.backbone.settler.settle(row)
         self._count(row)
+        if owed.basis is Basis.REPORTED:
+            self._learn(owed.tokens)
         return self._ending
+
+    def _learn(self, tokens: Tokens) -> None:
+        """What the key's next answers of this model may come to."""
+        call, model = self.call, self.attempt.candidate.model
+        share = tokens.prompt / max(1, call.input_tokens)
+        self._process.lengths.learn(self.caller.key, model.id, share, ceil(tokens.completion / call.asked.n))
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]

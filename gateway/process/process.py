@@ -12,7 +12,9 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.arrivals import Arrivals
 from gateway.process.ejections import Ejections
+from gateway.process.lengths import Lengths
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
@@ -53,6 +55,7 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.arrivals = Arrivals(settings.KEY_REQUESTS_UNDER_WAY)
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.ejections = Ejections(self.backbone.connections)
         self.health = self.ejections.health
@@ -64,6 +67,7 @@ class Process:
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.statistics = Statistics(self.backbone.connections, self.health)
         self.seats = Seats()
+        self.lengths = Lengths()
         self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()

@@ -27,6 +27,7 @@ from gateway.wire.dialects import STANDARD, Dialect, ErrorRow
 from routing.health.faults import Fault
 
 AS_IT_IS = ErrorRow()
+MEASURES = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
 
 
 class GatewayError(Exception):
@@ -118,6 +119,19 @@ class InsufficientCredit(GatewayError):
 
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+    @classmethod
+    def reached(cls, whose: str, measure: str, limit: str, retry_after: int | None) -> "RateLimited":
+        """`whose` (key, project, organization) limit of requests, tokens or open requests has no room."""
+        return cls(
+            f"The {whose}'s limit of {limit} {MEASURES[measure]} is reached.",
+            retry_after=retry_after,
+            headers={
+                f"x-ratelimit-limit-{measure}": limit,
+                f"x-ratelimit-remaining-{measure}": "0",
+                f"x-ratelimit-reset-{measure}": f"{retry_after}s",
+            },
+        )
 
 
 class TooManyReads(GatewayError):

@@ -51,7 +51,7 @@ def refuse_overrides(body: Mapping[str, Any], names: Iterable[str]) -> None:
     field, or carries one.
     """
     for name in names:
-        plain = _plain(name)
+        plain = folded(name)
         _refuse(plain, name)
         if plain in _CARRIERS:
             _search(body[name], name)
@@ -63,14 +63,15 @@ def _search(value: Any, path: str) -> None:
         for name, inner in value.items():
             if name == _OWN_WORDS and path.startswith("model_routing_config"):
                 continue
-            _refuse(_plain(name), f"{path}.{name}")
+            _refuse(folded(name), f"{path}.{name}")
             _search(inner, f"{path}.{name}")
     elif type(value) is list:
         for inner in value:
             _search(inner, path)
 
 
-def _plain(name: str) -> str:
+def folded(name: str) -> str:
+    """A field's name without what vendors spell differently."""
     return name.replace("-", "").replace("_", "").lower()
 
 
