@@ -134,6 +134,42 @@ def test_a_number_that_is_none_spoils_the_usage_and_not_the_answer(number: bytes
     assert (seen.known["usage"], seen.known["usage_suspect"]) == (None, True)
 
 
+HALVES = [
+    (b'"a\\ud83d b"', "a\ufffd b"),
+    (b'"\\udE00"', "\ufffd"),
+    (b'"\\ud83d\\ud83d\\ude00"', "\ufffd\U0001f600"),
+    (b'"\\ud83d\\\\ude00"', "\ufffd\\ude00"),
+    (b'"\\\\ud83d\\ude00"', "\\ud83d\ufffd"),
+    (b'"a\xed\xa0\xbd b"', "a\ufffd b"),
+    (b'"\xed\xa0\xbd\xed\xb8\x80"', "\U0001f600"),
+]
+
+
+@pytest.mark.parametrize(("written", "read"), HALVES)
+def test_half_a_character_is_replaced_and_the_answer_goes_on(written: bytes, read: str) -> None:
+    body = b'{"choices":[{"index":0,"%b":{"content":%b},"finish_reason":%b}],"usage":%b}'
+    counts = b'{"prompt_tokens":3,"completion_tokens":1}'
+    streamed = b"data: " + body % (b"delta", written, b"null", counts) + b"\n\n" + STOP + DONE
+    for upstream in (streamed, body % (b"message", written, b'"stop"', counts)):
+        seen = relay_at_every_cut(upstream)
+        assert seen.fault is None
+        assert "".join(delta.get("content", "") for delta, _ in seen.deltas) == read
+        assert seen.known["usage"] == Tokens(3, 1)
+        assert relay_at_every_cut(upstream, stream=False).message["content"] == read
+
+
+def test_a_pair_torn_over_two_events_is_two_halves() -> None:
+    torn = [b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % half for half in (b"\\ud83d", b"\\ude00")]
+    seen = relay_at_every_cut(b"".join(torn) + STOP + DONE)
+    assert [delta.get("content") for delta, _ in seen.deltas] == ["\ufffd", "\ufffd", None]
+
+
+def test_half_a_character_in_a_name_is_replaced_too() -> None:
+    odd = b'data: {"choices":[{"index":0,"delta":{"content":"x","\\ud83d":{"\\udc00":["\\ud800"]}}}]}\n\n'
+    seen = relay_at_every_cut(odd + STOP + DONE)
+    assert seen.deltas[0][0]["\ufffd"] == {"\ufffd": ["\ufffd"]}
+
+
 def test_a_fault_waits_for_the_frames_before_it() -> None:
     answer = reader()
     assert len(answer.feed(OK + b"data: {\n\n")) == 1
