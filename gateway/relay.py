@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator
 from functools import lru_cache
 
 from gateway.files.named import inline_files
+from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
@@ -35,7 +36,7 @@ from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
 KEEP_ALIVE = sse.comment("keep-alive")
-# An answer may be longer in bytes than its cap in tokens, but not without bound.
+# The text of an answer may be longer in bytes than its cap in tokens, but not without bound. Pictures are no text.
 BYTES_A_TOKEN = 64
 SPARE_BYTES = 65_536
 
@@ -100,11 +101,11 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             if data is None and (data := await pace.wait(reply.coming())) is None:
                 yield KEEP_ALIVE
                 continue
-            if not data:
-                reader.end()
-                break
-            pace.heard()
-            waiting += reader.feed(data)
+            if data:
+                pace.heard()
+                waiting += await reading.feed(reader, data)
+            else:
+                await reading.end(reader)
             if reader.meaningful or not call.asked.stream:
                 if attempt.row.ttft_ms is None:
                     generation.first_event()
@@ -116,11 +117,14 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             if reader.fault:  # it waited for the frames before it
                 raise reader.fault
             if reader.relayed_bytes > most_bytes:
-                raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
-        if waiting:
-            attempt.relayed = True
-            yield b"".join(waiting)
+                raise _too_long(most_bytes)
         await reply.release()
+
+
+def _too_long(most_bytes: int) -> UpstreamFault:
+    rule = f"{BYTES_A_TOKEN} for each token that it may have and {SPARE_BYTES} more"
+    message = f"The provider's answer is longer than {most_bytes} bytes: {rule}."
+    return UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows", message=message)
 
 
 def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: Fit) -> AnswerReader:

@@ -3,6 +3,8 @@
 import logging
 import time
 
+from msgspec.structs import replace
+
 from billing.backbone.settlement import Try
 from billing.models import Basis
 from billing.tokens import Tokens, estimate
@@ -125,7 +127,15 @@ class Attempt:
         """What it used, and how that is known; `text_bytes` is the length of the prompt, for an estimate."""
         reader = self.reader
         if reader is not None and reader.usage is not None:
-            return reader.usage, Basis.REPORTED
+            return _counted(reader.usage, text_bytes, reader.relayed_bytes)
         if reader is None or not (self.relayed or reader.complete):
             return Tokens(), Basis.NOTHING
         return Tokens(estimate(text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED
+
+
+def _counted(usage: Tokens, text_bytes: int, relayed_bytes: int) -> tuple[Tokens, Basis]:
+    """The provider's counts. A half that is 0 though something was sent or said was not counted: it is estimated."""
+    if (usage.prompt or not text_bytes) and (usage.completion or not relayed_bytes):
+        return usage, Basis.REPORTED
+    prompt, completion = usage.prompt or estimate(text_bytes), usage.completion or estimate(relayed_bytes)
+    return replace(usage, prompt=prompt, completion=completion), Basis.ESTIMATED

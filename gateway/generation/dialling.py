@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.process.deadline import NEVER, Deadline
 from gateway.process.process import Process
@@ -166,9 +167,9 @@ class Dialling:
         reader = self._attempt.reader = self._reader
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():
-                reader.feed(data)
+                await reading.feed(reader, data)
             else:
-                reader.end()
+                await reading.end(reader)
 
 
 async def _error_body(reply: Reply) -> bytes:

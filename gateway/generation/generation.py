@@ -280,7 +280,7 @@ class Generation:
         assert attempt.reader is not None
         ending = self._settle(Status.COMPLETED, None)
         assert self._bill is not None
-        attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
+        attempt.reader.set_usage(self._bill.tokens)
         try:
             await ending
         except SpoolFull as error:
