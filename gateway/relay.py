@@ -103,8 +103,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             if not data:
                 reader.end()
                 break
-            pace.heard()
             waiting += reader.feed(data)
+            pace.heard(reader.begun)
             if reader.meaningful or not call.asked.stream:
                 if attempt.row.ttft_ms is None:
                     generation.first_event()
@@ -153,7 +153,8 @@ async def _dial(process: Process, generation: Generation, attempt: Attempt, cap:
     )
     target = _target(provider.base_url, provider.connect_timeout, asked.stream)
     secret = attempt.credential.secret if attempt.credential else ""
-    return await process.upstream.dial(Dial(target, signing.headers(provider.auth_style, secret), body))
+    headers = signing.headers(provider.auth_style, secret)
+    return await process.upstream.dial(Dial(target, headers, body, secret, attempt.fresh))
 
 
 @lru_cache(maxsize=1024)

@@ -26,6 +26,10 @@ class Answer(Protocol):
     fault: UpstreamFault | None  # Waits while frames that came before it are sent; check after each `feed`.
 
     @property
+    def begun(self) -> bool:
+        """Whether an answer is under way, and not just a connection."""
+
+    @property
     def relayed_bytes(self) -> int:
         """UTF-8 bytes of text read, for an estimate."""
 
