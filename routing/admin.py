@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
@@ -15,6 +16,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 from accounts.console import Page, Rows
 from accounts.sealing import CannotOpen
 from routing.console.policies import ChoiceWeightPage, PolicyPage
+from routing.egress import objection
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
 
 admin.site.register(Policy, PolicyPage)
@@ -137,8 +139,10 @@ class ProviderPage(Page):
         return super().changeform_view(request, *args, **kwargs)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Saves the credentials, and says which secrets a changed address has left to be typed."""
+        """Saves the credentials, and says what of it will not work: the address, or secrets that are missing."""
         super().save_related(request, form, formsets, change)
+        if wrong := objection(form.instance.base_url, settings.EGRESS_ALLOW):
+            messages.warning(request, wrong)
         empty = form.instance.credentials.filter(active=True, sealed="").values_list("name", flat=True)
         if form.instance.auth_style != AuthStyle.NONE and empty:
             moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""

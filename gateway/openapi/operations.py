@@ -151,7 +151,7 @@ NAMES = Parameter(
     "`1`: the plan and the attempts name providers.",
     place="header",
 )
-HELLO = {"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]}
+HELLO = {"model": "demo/swift", "messages": [{"role": "user", "content": "Say hello."}]}
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
@@ -245,7 +245,7 @@ OPERATIONS: Mapping[str, Operation] = {
         statuses=UNCHANGED,
         errors=(NO_MODEL,),
         parameters=(ANTHROPIC_VERSION, KNOWN_TAG),
-        names={"name": "openai/gpt-4.1-mini"},
+        names={"name": "demo/swift"},
     ),
     "Generations.get": Operation(
         BOOKS,
@@ -295,7 +295,7 @@ OPERATIONS: Mapping[str, Operation] = {
         "Get one model's use by day",
         answers=(ModelUsageAnswer,),
         parameters=(
-            Parameter("model", {"type": "string", "minLength": 1}, "Its slug.", "openai/gpt-4.1-mini", required=True),
+            Parameter("model", {"type": "string", "minLength": 1}, "Its slug.", "demo/swift", required=True),
             METRIC,
             *PAST,
         ),

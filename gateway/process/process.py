@@ -17,7 +17,7 @@ from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
 from gateway.upstream.client import Upstream
-from gateway.upstream.egress import Egress, parse_allow
+from routing.egress import Egress, parse_allow
 from routing.health.retries import RetryBudget
 
 

@@ -33,11 +33,11 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from gateway.upstream.connection import READ_BUFFER, Line, Lines, guarded_connector, verified_context
-from gateway.upstream.egress import Egress, ForbiddenAddress
 from gateway.upstream.reply import Reply, fault_of
 from gateway.upstream.veil import Veil, veil_over
 from gateway.wire.errors import UpstreamFault
 from routing.base_url import BadUrl, BaseUrl, Endpoint, parse_base_url, request_target
+from routing.egress import Egress, ForbiddenAddress
 from routing.health.faults import Fault
 
 MAX_HEADER_BYTES = 64 * 1024

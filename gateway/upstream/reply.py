@@ -11,9 +11,9 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from gateway.upstream.connection import READ_BUFFER, Line
 from gateway.upstream.content_coding import Inflater, Undecodable
-from gateway.upstream.egress import ForbiddenAddress
 from gateway.upstream.veil import Veil, Veiled
 from gateway.wire.errors import UpstreamFault
+from routing.egress import ForbiddenAddress
 from routing.health.faults import Fault
 
 MAX_BODY = 32 * 1024 * 1024

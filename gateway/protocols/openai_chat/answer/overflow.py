@@ -13,7 +13,7 @@ _PROSE = (
     r"exceeds? (?:the|this) (?:model's )?(?:maximum |available )?context",  # llama.cpp
     r"exceed(?:s|ed)? (?:the )?(?:maximum |max )?context (?:length|limit|size|window)",  # Ollama, Anthropic, llama.cpp
     r"context (?:size|length|window) (?:has been |is |was )?exceed",  # llama.cpp, LM Studio, MiniMax
-    r"(?:longer|greater|larger) than the (?:model's )?(?:maximum )?(?:model|context|sequence) (?:length|size)",  # SGLang
+    r"(?:longer|greater|larger) than the (?:model's )?(?:maximum )?(?:model|context|sequence) length",  # SGLang
     r"context length of only",  # LM Studio
     r"(?:configured|available) context size",  # llama.cpp
     r"(?:prompt|input|request|conversation) (?:is |was )?too long",  # Anthropic, Bedrock, Fireworks, Ollama
