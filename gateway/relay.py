@@ -102,8 +102,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                 yield KEEP_ALIVE
                 continue
             if data:
-                pace.heard()
                 waiting += await reading.feed(reader, data)
+                pace.heard(reader.begun)
             else:
                 await reading.end(reader)
             if reader.meaningful or not call.asked.stream:
@@ -157,7 +157,8 @@ async def _dial(process: Process, generation: Generation, attempt: Attempt, cap:
     )
     target = _target(provider.base_url, provider.connect_timeout, asked.stream)
     secret = attempt.credential.secret if attempt.credential else ""
-    return await process.upstream.dial(Dial(target, signing.headers(provider.auth_style, secret), body))
+    headers = signing.headers(provider.auth_style, secret)
+    return await process.upstream.dial(Dial(target, headers, body, secret, attempt.fresh))
 
 
 @lru_cache(maxsize=1024)

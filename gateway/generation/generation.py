@@ -61,7 +61,7 @@ class Generation:
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
-        self._itinerary = Itinerary(call.plan, process.ejections)
+        self._itinerary = Itinerary(call.plan, process.ejections, call.caller.organization)
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
@@ -236,7 +236,9 @@ class Generation:
 
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
-        attempt = Attempt(self._process.health, stop, self.call.plan.size_class, self.call.asked.stream)
+        attempt = Attempt(
+            self._process.health, stop, self.caller.organization, self.call.plan.size_class, self.call.asked.stream
+        )
         attempt.row = Try(
             new_hex(),
             self.call.id,

@@ -184,11 +184,16 @@ class Snapshots:
         self.read_at = time.monotonic()
 
     async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+        if changes.keys() - {ejections.TABLE}:
+            await self._apply_configuration(connection, changes)
+        # Afterwards: with a changed secret its rest ends, and nobody may try the old one once more.
         if rows := changes.get(ejections.TABLE):
             query = ejections.QUERY + "and e.id = any(%(ids)s)"
             self._ejected(ejections.from_rows(await _rows(connection, query, {"ids": [UUID(row) for row in rows]})))
-            if len(changes) == 1:
-                return
+
+    async def _apply_configuration(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> None:
         before = self.current
         keys, models, policies, limits = before.keys, before.catalog, before.policies, before.limits
         if any(table in changes for table in PEOPLE):

@@ -147,6 +147,13 @@ class AnswerReader:
         return self._reported.suspect
 
     @property
+    def begun(self) -> bool:
+        """Whether it is under way: it is meaningful, or its body is one that says nothing before its end. A role, nulls
+        and signs of life are no answer yet.
+        """
+        return self.meaningful or self._whole is not None
+
+    @property
     def relayed_bytes(self) -> int:
         """UTF-8 bytes of text, reasoning and arguments read so far: what an estimate counts.
 
