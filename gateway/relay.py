@@ -29,7 +29,7 @@ from gateway.upstream import signing
 from gateway.upstream.client import Dial, Target
 from gateway.upstream.reply import Reply
 from gateway.wire import sse
-from gateway.wire.errors import GatewayError, UpstreamFault
+from gateway.wire.errors import GatewayError, UpstreamFault, let_go
 from routing.base_url import parse_base_url
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
@@ -62,6 +62,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
                 raise
+            let_go(error)
             yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:

@@ -31,6 +31,7 @@ from gateway.wire.errors import (
     MethodNotAllowed,
     NotFound,
     UnsupportedMediaType,
+    let_go,
 )
 from gateway.wire.header_fields import Fields, by_name
 
@@ -147,7 +148,9 @@ def failure(error: Exception, request_id: str, dialect: Dialect) -> Answer:
         error = InvalidRequest("The query string has too many fields.", code="invalid_query")
     elif not isinstance(error, GatewayError):
         logger.error("unexpected, request %s", request_id, exc_info=error)
+        let_go(error)
         error = GatewayError("Something went wrong on our side. Tell us the x-request-id.")
+    let_go(error)
     return error_answer(error, request_id, dialect)
 
 

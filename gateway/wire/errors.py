@@ -29,6 +29,17 @@ from routing.health.faults import Fault
 AS_IT_IS = ErrorRow()
 
 
+def let_go(error: BaseException | None) -> None:
+    """Frees what an error has come through, once it has been told.
+
+    Its traceback holds the frames, and with them the request, its reader and its body; those hold the error. Only the
+    collector would find such a circle, and it comes late.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 class GatewayError(Exception):
     """What the client is told: HTTP status, OpenAI `type` and `code`, the offending `param`, and a message.
 
