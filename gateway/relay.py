@@ -16,7 +16,7 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 from collections.abc import AsyncGenerator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gateway.files.named import inline_files
 from gateway.generation.attempt import Attempt
@@ -143,7 +143,8 @@ async def _dial(process: Process, generation: Generation, attempt: Attempt, cap:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
         asked = await inline_files(process.files, generation.caller, asked)
-    body = upstream_body(
+    form = partial(
+        upstream_body,
         asked,
         model=attempt.candidate.offer.upstream_model,
         output_cap=cap,
@@ -152,6 +153,7 @@ async def _dial(process: Process, generation: Generation, attempt: Attempt, cap:
         fit=fit,
         prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
     )
+    body = await asyncio.to_thread(form) if asked.is_long else form()
     target = _target(provider.base_url, provider.connect_timeout, asked.stream)
     secret = attempt.credential.secret if attempt.credential else ""
     return await process.upstream.dial(Dial(target, signing.headers(provider.auth_style, secret), body))

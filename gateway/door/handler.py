@@ -105,6 +105,7 @@ class LeanHandler(ASGIHandler):
                     dialect = named(caller.dialect)
                     body = await _read_body(scope, receive, task, self._most_bytes)
                     watch = _Watch(receive, task)
+                    await process.current().rounds.turn(caller.organization)
                 request = _request(scope, body)
                 answer = await view.answer(request, request_id, *route.args, caller=caller, **route.kwargs)
             except ClientGone:

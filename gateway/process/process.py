@@ -13,9 +13,11 @@ from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
 from gateway.process.ejections import Ejections
+from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
 from gateway.upstream.egress import Egress, parse_allow
 from routing.health.retries import RetryBudget
@@ -65,6 +67,8 @@ class Process:
         self.statistics = Statistics(self.backbone.connections, self.health)
         self.seats = Seats()
         self.rotations = Rotations()
+        self.rounds = Rounds()
+        self.parser = Parser()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 
@@ -94,6 +98,7 @@ class Process:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.upstream.close()
+        await self.parser.close()
 
 
 _current: list[Process] = []

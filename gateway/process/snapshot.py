@@ -20,7 +20,7 @@ from accounts import callers
 from accounts.callers import Caller
 from billing.backbone.batches import Connections, GroupCommit
 from routing import catalog
-from routing.catalog import Catalog
+from routing.catalog import Catalog, Model
 from routing.health import ejections
 from routing.health.rests import Heard
 from routing.planning import policy
@@ -40,7 +40,8 @@ class Snapshot:
     """One moment of the configuration. `version` grows with each swap in this process.
 
     `routes` are those of requests that wish nothing, by key and name of model, as they have come
-    (`gateway.request.routes`).
+    (`gateway.request.routes`); `orders` those of all models, by key and the request's words
+    (`gateway.request.shortlist`).
     """
 
     version: int
@@ -48,6 +49,7 @@ class Snapshot:
     catalog: Catalog
     policies: Policies
     routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
+    orders: dict[tuple[bytes, tuple[str, ...]], list[Model]] = field(default_factory=dict)
 
 
 class TooManyLookups(Exception):
