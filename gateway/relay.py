@@ -22,6 +22,7 @@ from gateway.files.named import inline_files
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
+from gateway.process.memory import Share
 from gateway.process.process import Process
 from gateway.protocols.openai_chat import AnswerReader, Fit, error_event, upstream_body
 from gateway.request.planning import Call
@@ -140,9 +141,16 @@ def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: 
 
 
 async def _dial(process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit) -> Reply:
+    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
+        return await _dial_within(share, process, generation, attempt, cap, fit)
+
+
+async def _dial_within(
+    share: Share, process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit
+) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
-        asked = await inline_files(process.files, generation.caller, asked)
+        asked = await inline_files(process.files, generation.caller, asked, share.take)
     form = partial(
         upstream_body,
         asked,

@@ -23,6 +23,7 @@ from billing.ids import new_hex
 from gateway.door.answers import JSON, Answer, error_answer, raw, raw_name
 from gateway.door.authentication import authenticate, require
 from gateway.process import process, telemetry
+from gateway.process.memory import NOBODY, Share
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import (
     BodyTooLarge,
@@ -59,19 +60,27 @@ class ApiView(APIView):
     caller: Caller
     dialect: Dialect
     request_id: str
+    share: Share  # of the process's memory; what the view takes of it is held until its answer is out
 
     async def dispatch(self, request: ASGIRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:  # type: ignore[override]
         """Answers a request of Django's stock handler."""
         return (await self.answer(request, new_request_id(), *args, **kwargs)).django()
 
     async def answer(
-        self, request: ASGIRequest, request_id: str, *args: Any, caller: Caller | None = None, **kwargs: Any
+        self,
+        request: ASGIRequest,
+        request_id: str,
+        *args: Any,
+        caller: Caller | None = None,
+        share: Share | None = None,
+        **kwargs: Any,
     ) -> Answer:
         """Runs the handler of the request's method; every failure becomes an answer in the envelope.
 
-        `caller` is whose key it is, where that has been found out.
+        `caller` is whose key it is, where that has been found out, and `share` what is held of memory for the request.
         """
         self.request = request  # type: ignore[assignment]
+        self.share = share or Share(NOBODY, NOBODY)
         self.fields = by_name(request.scope["headers"])
         self.request_id, self.dialect = request_id, DEFAULT_DIALECT
         try:
