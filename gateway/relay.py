@@ -16,13 +16,14 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 from collections.abc import AsyncGenerator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gateway.files.named import inline_files
 from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
+from gateway.process.memory import Share
 from gateway.process.process import Process
 from gateway.protocols.openai_chat import AnswerReader, Fit, error_event, upstream_body
 from gateway.request.planning import Call
@@ -30,7 +31,7 @@ from gateway.upstream import signing
 from gateway.upstream.client import Dial, Target
 from gateway.upstream.reply import Reply
 from gateway.wire import sse
-from gateway.wire.errors import GatewayError, UpstreamFault
+from gateway.wire.errors import GatewayError, UpstreamFault, let_go
 from routing.base_url import parse_base_url
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
@@ -63,6 +64,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
                 raise
+            let_go(error)
             yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:
@@ -143,10 +145,18 @@ def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: 
 
 
 async def _dial(process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit) -> Reply:
+    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
+        return await _dial_within(share, process, generation, attempt, cap, fit)
+
+
+async def _dial_within(
+    share: Share, process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit
+) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
-        asked = await inline_files(process.files, generation.caller, asked)
-    body = upstream_body(
+        asked = await inline_files(process.files, generation.caller, asked, share.take)
+    form = partial(
+        upstream_body,
         asked,
         model=attempt.candidate.offer.upstream_model,
         output_cap=cap,
@@ -155,6 +165,7 @@ async def _dial(process: Process, generation: Generation, attempt: Attempt, cap:
         fit=fit,
         prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
     )
+    body = await asyncio.to_thread(form) if asked.is_long else form()
     target = _target(provider.base_url, provider.connect_timeout, asked.stream)
     secret = attempt.credential.secret if attempt.credential else ""
     headers = signing.headers(provider.auth_style, secret)

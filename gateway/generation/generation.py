@@ -31,7 +31,7 @@ from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline
 from gateway.process.process import Process
 from gateway.request.planning import Call
-from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault
+from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -184,6 +184,7 @@ class Generation:
         the client is told: the last one.
         """
         self.attempt.failed(fault, self.call.id)
+        let_go(fault)
         now = time.monotonic()
         stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):

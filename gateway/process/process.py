@@ -15,9 +15,11 @@ from gateway.files.store import Files
 from gateway.process.arrivals import Arrivals
 from gateway.process.ejections import Ejections
 from gateway.process.lengths import Lengths
+from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
 from routing.egress import Egress, parse_allow
 from routing.health.retries import RetryBudget
@@ -69,6 +71,8 @@ class Process:
         self.seats = Seats()
         self.lengths = Lengths()
         self.rotations = Rotations()
+        self.rounds = Rounds()
+        self.parser = Parser()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 
@@ -98,6 +102,7 @@ class Process:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.upstream.close()
+        await self.parser.close()
 
 
 _current: list[Process] = []

@@ -21,7 +21,7 @@ from accounts.callers import Caller
 from billing.backbone import request_limits
 from billing.backbone.batches import Connections, GroupCommit
 from routing import catalog
-from routing.catalog import Catalog
+from routing.catalog import Catalog, Model
 from routing.health import ejections
 from routing.health.rests import Heard
 from routing.planning import policy
@@ -49,7 +49,8 @@ class Snapshot:
     """One moment of the configuration. `version` grows with each swap in this process.
 
     `limits` are requests a minute by subject. `routes` are those of requests that wish nothing, by key and name of
-    model, as they have come (`gateway.request.routes`).
+    model, as they have come (`gateway.request.routes`); `orders` those of all models, by key and the request's words
+    (`gateway.request.shortlist`).
     """
 
     version: int
@@ -58,6 +59,7 @@ class Snapshot:
     policies: Policies
     limits: Mapping[UUID, int] = field(default_factory=dict)
     routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
+    orders: dict[tuple[bytes, tuple[str, ...]], list[Model]] = field(default_factory=dict)
     bounds: dict[bytes, tuple[Bound, ...]] = field(default_factory=dict)
 
     def bounds_of(self, caller: Caller) -> tuple[Bound, ...]:

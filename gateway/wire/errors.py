@@ -31,6 +31,17 @@ AS_IT_IS = ErrorRow()
 MEASURES = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
 
 
+def let_go(error: BaseException | None) -> None:
+    """Frees what an error has come through, once it has been told.
+
+    Its traceback holds the frames, and with them the request, its reader and its body; those hold the error. Only the
+    collector would find such a circle, and it comes late.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 class GatewayError(Exception):
     """What the client is told: HTTP status, OpenAI `type` and `code`, the offending `param`, and a message.
 
