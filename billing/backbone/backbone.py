@@ -27,9 +27,12 @@ class Backbone:
         self._upkeep: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Takes the lease and starts the upkeep; a database that is away is waited for in the background."""
+        """Takes the lease, opens connections and starts the upkeep; a database that is away is waited for in the
+        background.
+        """
         try:
             await self.lease.renew()
+            await asyncio.gather(self.admission.warm(), self.settler.warm())
         except DatabaseAway as error:
             logger.warning("started without a database: %s", error)
         loop = asyncio.get_running_loop()

@@ -186,6 +186,10 @@ class Settler:
         """Queues a settlement. One that neither the database nor the disk took is tried again."""
         return self._place(encode(settlement))
 
+    async def warm(self) -> None:
+        """Opens a connection and compiles the functions on it. Raises `DatabaseAway`."""
+        await self._commit([])
+
     def _place(self, line: Line) -> Ending:
         ending = Ending(line, self._commits.put(line), self._spool, self._over)
         self._open.add(ending)

@@ -65,7 +65,7 @@ class Generation:
         self._ttft_ms: int | None = None
         self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._cut = False
+        self._cut: GatewayError | None = None  # why it was stopped
         self._bill: Bill | None = None  # once settled
 
     @property
@@ -130,8 +130,8 @@ class Generation:
         except DatabaseAway as error:
             raise unavailable(1) from error
         except asyncio.CancelledError:
-            if error_of_cut := self.was_cut():
-                raise error_of_cut from None
+            if reason := self.was_cut():
+                raise reason from None
             raise
 
     async def __aexit__(
@@ -143,20 +143,19 @@ class Generation:
         if self._ending is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
 
-    def cut(self) -> None:
-        """The key may not be used any more: stops the call, wherever it waits."""
-        if self._task is not None and not self._cut:
-            self._cut = True
+    def cut(self, reason: GatewayError | None = None) -> None:
+        """Stops the call, wherever it waits; without a `reason` because its key may not be used any more."""
+        if self._task is not None and self._cut is None:
+            self._cut = reason or Unauthenticated(REVOKED)
             if self.attempts:
                 self.attempt.given_up()  # nobody may go on in its name
             self._task.cancel()
 
     def was_cut(self) -> GatewayError | None:
-        """After a cancellation: what the client is told if the key's end was the reason; None otherwise."""
-        if not self._cut or self._task is None:
-            return None
-        self._task.uncancel()
-        return Unauthenticated(REVOKED)
+        """After a cancellation: what the client is told if `cut` was the reason; None otherwise."""
+        if self._cut is not None and self._task is not None:
+            self._task.uncancel()
+        return self._cut
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
@@ -294,7 +293,8 @@ class Generation:
 
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
-        ending = self._ending or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated) else Status.FAILED
+        ending = self._ending or self._settle(ended, error)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
             await ending
@@ -306,7 +306,7 @@ class Generation:
         owed = self._bill = self._owed(status, error, self._held)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
-        row.error = _error_code(error, self._cut)
+        row.error = _error_code(self._cut or error)
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
@@ -339,8 +339,8 @@ def _ms(since: float) -> int:
     return round((time.monotonic() - since) * 1000)
 
 
-def _error_code(error: BaseException | None, cut: bool) -> str:
-    if cut:
+def _error_code(error: BaseException | None) -> str:
+    if isinstance(error, Unauthenticated):
         return "key_revoked"
     if isinstance(error, GatewayError):
         return error.code or error.type

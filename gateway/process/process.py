@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -18,16 +19,19 @@ from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
 from gateway.upstream.client import Upstream
 from gateway.upstream.egress import Egress, parse_allow
+from gateway.wire.errors import GatewayError
 from routing.health.retries import RetryBudget
+
+FIRST_SNAPSHOT_SECONDS = 5.0  # a server that swallows what it is sent does not keep us from saying so
 
 
 class OpenCall(Protocol):
-    """A call in progress that can be cut off."""
+    """A call in progress that can be cut off: for a reason its client is told, by default that its key has ended."""
 
     @property
     def caller(self) -> Caller: ...
 
-    def cut(self) -> None: ...
+    def cut(self, reason: GatewayError | None = None) -> None: ...
 
 
 class OpenCalls(set[OpenCall]):
@@ -63,17 +67,25 @@ class Process:
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.statistics = Statistics(self.backbone.connections, self.health)
+        self.leaving = False  # a stop has been asked for
         self.seats = Seats()
         self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
+        """Starts everything; returns when requests can be answered.
+
+        What is away is waited for in the background, and `/readyz` says so. Until the first snapshot is read no key is
+        known, and whoever calls is told to come back.
+        """
         await self.backbone.start()
         loop = asyncio.get_running_loop()
         keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
         self._tasks = [loop.create_task(keeper) for keeper in keepers]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SNAPSHOT_SECONDS):
+                await self.snapshots.tried.wait()
 
     async def _watch_expiry(self) -> None:
         while True:
