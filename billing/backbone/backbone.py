@@ -45,7 +45,7 @@ class Backbone:
             try:
                 await self.spool.look()
                 self.settler.try_again()
-                await self.settler.drain_spool()
+                await self.settler.drain_spool(self.lease.bury)
                 if second % 5 == 0:
                     await self.admission.give_back()
             except DatabaseAway:
@@ -61,9 +61,13 @@ class Backbone:
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         self.settler.try_again()
         await self.settler.finish()
+        buried = False
         try:
             await self.settler.drain_spool()
+            await self.admission.give_back()
+            await self.lease.bury(self.lease.id)
+            buried = True
         except DatabaseAway as error:
             logger.warning("left %d settlements in the spool: %s", self.spool.lines, error)
-        self.spool.close()
+        self.spool.close(keep=not buried)
         await self.connections.close()

@@ -26,13 +26,15 @@ from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, refusal, unavailable
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
-from gateway.process.deadline import NEVER, Deadline
+from gateway.process.deadline import NEVER, Deadline, boot_time
 from gateway.process.process import Process
 from gateway.request.planning import Call
 from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
+# Between the end of the dials' own time, a call's cut and the end of its hold: clocks differ, and a cut takes a moment.
+SPARE_SECONDS = 30
 # Of a 429 or a 503 a client wants to know when to come back.
 _COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 
@@ -44,7 +46,8 @@ class Generation:
     - `begun`: the client has been sent a byte
     - `attempts`: the dials, in order; `attempt`: the last one, which is running, or is the one that answered
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
-    - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
+    - `deadline`: of the task that holds; `ends_by`: when it is cut at the latest, before its hold is taken for free
+    - `created`: seconds since 1970, the same in all that the client sees
     """
 
     def __init__(self, process: Process, call: Call) -> None:
@@ -54,6 +57,7 @@ class Generation:
         self.attempts: list[Attempt] = []
         self.attempt: Attempt
         self.deadline: Deadline
+        self.ends_by = NEVER
         self.created = int(time.time())
         self._process = process
         self._facts: dict[str, Any] = {}  # what the hold keeps
@@ -66,6 +70,7 @@ class Generation:
         self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cut: GatewayError | None = None  # why it was stopped
+        self._lost: list[Try] = []  # their rows may have been written, and nobody dialled
         self._bill: Bill | None = None  # once settled
 
     @property
@@ -102,6 +107,8 @@ class Generation:
         self._facts = facts(call, attempt.candidate)
         first, *others = call.offers
         worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
+        seconds = self._longest() + SPARE_SECONDS
+        self.ends_by = boot_time() + seconds
         for other in others:
             worst = worst.over(other.worst)
             cap = max(cap, other.output_cap)
@@ -119,8 +126,14 @@ class Generation:
             min_cap=min(caller.min_output_cap, cap),
             tokens=tokens,
             copies=call.asked.n,
-            facts=self._facts,
+            facts={**self._facts, "seconds": seconds + SPARE_SECONDS},
         )
+
+    def _longest(self) -> float:
+        """How many seconds the dials may take together, by their own deadlines."""
+        policy = self.call.plan.policy
+        dials = max(candidate.offer.provider.total_timeout for candidate in self.call.offers)
+        return min(policy.total_timeout or NEVER, dials * (policy.max_attempts or 1))
 
     async def _hold(self, item: HoldItem) -> Held:
         try:
@@ -219,18 +232,21 @@ class Generation:
         item = AttemptItem(
             row.id, row.generation, row.number, row.provider, row.upstream_model, row.model, self.caller.key
         )
-        alive = False
+        alive: bool | None = None  # not known
         try:
             with suppress(DatabaseAway, TimeoutError):
                 alive = await self._process.backbone.admission.attempt_again(item)
         finally:
             if not alive:
                 attempt.given_up()
+            if alive is None:
+                row.status, row.fault = Status.CANCELLED.value, "not_dialled"
+                self._lost.append(row)
         if alive:
             self._go_on_with(attempt)
             if not self.relayed:
                 self._ttft_ms = None  # a whole answer may have begun and broken off unseen
-        return alive
+        return bool(alive)
 
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
@@ -306,6 +322,8 @@ class Generation:
         owed = self._bill = self._owed(status, error, self._held)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
+        row.tries += self._lost
+        row.attempts += len(self._lost)
         row.error = _error_code(self._cut or error)
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:

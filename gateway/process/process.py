@@ -13,20 +13,27 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.deadline import boot_time
 from gateway.process.ejections import Ejections
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
 from gateway.upstream.client import Upstream
 from gateway.upstream.egress import Egress, parse_allow
-from gateway.wire.errors import GatewayError
+from gateway.wire.errors import GatewayError, UpstreamFault
+from routing.health.faults import Fault
 from routing.health.retries import RetryBudget
 
 FIRST_SNAPSHOT_SECONDS = 5.0  # a server that swallows what it is sent does not keep us from saying so
 
 
 class OpenCall(Protocol):
-    """A call in progress that can be cut off: for a reason its client is told, by default that its key has ended."""
+    """A call in progress that can be cut off: for a reason its client is told, by default that its key has ended.
+
+    `ends_by`: when its time is over, by `boot_time`.
+    """
+
+    ends_by: float
 
     @property
     def caller(self) -> Caller: ...
@@ -50,6 +57,14 @@ class OpenCalls(set[OpenCall]):
         now = datetime.now(UTC)
         for call in [call for call in self if not call.caller.is_alive(now)]:
             call.cut()
+
+    def cut_overdue(self) -> None:
+        """Cuts the calls whose time is over. Each has deadlines of its own, which stand still while the machine sleeps;
+        past this one others may take what it holds for free.
+        """
+        now = boot_time()
+        for call in [call for call in self if call.ends_by < now]:
+            call.cut(UpstreamFault(Fault.TIMEOUT, "longer than it may hold money"))
 
 
 class Process:
@@ -91,6 +106,7 @@ class Process:
         while True:
             await asyncio.sleep(0.5)
             self.open_calls.cut_expired()
+            self.open_calls.cut_overdue()
 
     def see_off(self, errand: Coroutine[Any, Any, None]) -> None:
         """Runs what outlives its request. It bounds its own time, and ends with the process."""

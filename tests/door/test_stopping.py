@@ -192,7 +192,7 @@ def test_a_successor_takes_the_port_before_its_predecessor_ends(
         try:
             until(lambda: _both_listen(first.port), 30)
             first.process.send_signal(signal.SIGTERM)
-            answers = []
+            answers: list[int] = []
             while first.process.poll() is None or len(answers) < 5:
                 with dial(first) as line:
                     line.send(chat(bounded.secret, model))

@@ -62,7 +62,7 @@ def test_a_process_that_began_without_its_database_says_so_until_it_has_read_it(
             refused = gateway.chat(alice.secret, model)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             way.open()
-            found = []
+            found: list[tuple[int, str | None]] = []
             while found.count((200, None)) < 50:
                 found.append(ask(gateway, alice.secret, "GET", f"/v1/models/{model}"))
             assert set(found) <= {(503, "1"), (200, None)}

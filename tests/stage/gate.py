@@ -14,7 +14,6 @@ class Gate:
         self._parts = urlsplit(url)
         self._loop = asyncio.new_event_loop()
         self._opened = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
         if is_open:
             self._opened.set()
         self.url = ""
@@ -29,8 +28,10 @@ class Gate:
 
     def run(self, listening: threading.Event) -> None:
         """Relays until `stop`, in a thread of its own."""
-        self._loop.run_until_complete(self._serve(listening))
+        server = self._loop.run_until_complete(self._serve())
+        listening.set()
         self._loop.run_forever()
+        server.close()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0.05))
@@ -40,12 +41,12 @@ class Gate:
         """Ends `run`."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    async def _serve(self, listening: threading.Event) -> None:
+    async def _serve(self) -> asyncio.Server:
         server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         user, _, _ = self._parts.netloc.rpartition("@")
         self.url = urlunsplit(self._parts._replace(netloc=f"{user}@127.0.0.1:{port}"))
-        listening.set()
+        return server
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._opened.wait()
