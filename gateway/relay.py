@@ -68,14 +68,14 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:
-            end_of_key = generation.was_cut()
-            if end_of_key is None:
+            reason = generation.was_cut()
+            if reason is None:
                 raise
-            await generation.fail(end_of_key)
+            await generation.fail(reason)
             if not generation.begun:
-                end_of_key.headers["x-generation-id"] = call.id
-                raise end_of_key from None
-            yield error_event(end_of_key, call.dialect, call.request_id)
+                reason.headers["x-generation-id"] = call.id
+                raise reason from None
+            yield error_event(reason, call.dialect, call.request_id)
             return
         yield last
 

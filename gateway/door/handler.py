@@ -11,7 +11,7 @@ import gc
 import io
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
 from gateway.process.memory import FREE_BYTES, NOBODY, Share
 from gateway.wire.dialects import named
-from gateway.wire.errors import GatewayError, InvalidRequest, NotFound
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +91,7 @@ class LeanHandler(ASGIHandler):
     def __init__(self) -> None:
         # The stock handler loads the middleware here; this one has none.
         self.resolver = get_resolver()
+        self.stopping = False  # what is cancelled from now on is told so
         self._found: dict[str, Route] = {}
         self._most_bytes: int = settings.MAX_BODY_BYTES
 
@@ -103,6 +104,7 @@ class LeanHandler(ASGIHandler):
         arrival: Arrival | None = None
         ours = False
         share: Share | None = None
+        begun = False
         try:
             try:
                 route = self._route(scope["path"])
@@ -128,13 +130,19 @@ class LeanHandler(ASGIHandler):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
             if share is not None and len(answer.body) > FREE_BYTES:
                 share.keep(len(answer.body))
+            begun = True
             await _send(answer, scope, send)
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            if watch is None or not watch.gone:
+            if watch is not None and watch.gone:
+                task.uncancel()
+            elif self.stopping and not begun:
+                task.uncancel()
+                answer = answered(failure(stopped(), request_id, dialect), request_id, dialect, _page(scope))
+                await _send(answer, scope, send)
+            else:
                 raise
-            task.uncancel()
         finally:
             if watch is not None:
                 watch.stop()
@@ -283,6 +291,11 @@ async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) ->
         deadline.close()
 
 
+def stopped() -> GatewayError:
+    """What is told to whoever is still waiting when the time for a stop is over."""
+    return Unavailable("The gateway was restarted before this was done.", code="gateway_stopped", retry_after=1)
+
+
 async def _refuse(error: GatewayError, scope: Scope, send: Send) -> None:
     request_id = new_request_id()
     answer = answered(failure(error, request_id, DEFAULT_DIALECT), request_id, DEFAULT_DIALECT, None)
@@ -299,6 +312,22 @@ class Application:
         self.api = LeanHandler()
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
+        self._here: process.Process | None = None
+
+    def leave(self) -> None:
+        """A stop has been asked for: `/readyz` says so."""
+        if self._here is not None:
+            self._here.leaving = True
+
+    def cut(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
+        """The time for a stop is over: ends what is open, `tasks` of requests, each in its own form."""
+        self.api.stopping = True
+        if self._here is not None:
+            for call in list(self._here.open_calls):
+                call.cut(stopped())
+        for task in tasks:
+            if not task.cancelling():
+                task.cancel()
 
     @markcoroutinefunction
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -336,17 +365,29 @@ class Application:
                     return {"type": "http.request", "body": parts.pop(), "more_body": False}
                 return await receive()
 
-            await console(scope, replayed, send)  # type: ignore[arg-type]
+            begun = False
+
+            async def sent(message: MutableMapping[str, Any]) -> None:
+                nonlocal begun
+                begun = True
+                await send(message)
+
+            try:
+                await console(scope, replayed, sent)  # type: ignore[arg-type]
+            except asyncio.CancelledError:
+                if begun or not self.api.stopping:
+                    raise
+                task.uncancel()
+                await _refuse(stopped(), scope, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        here: process.Process | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
                     if self.serves_api:
-                        here = process.install()
-                        await here.start()
+                        self._here = process.install()
+                        await self._here.start()
                     _settle_memory()
                 except Exception as error:
                     logger.exception("the gateway could not start")
@@ -354,8 +395,8 @@ class Application:
                     return
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                if here is not None:
-                    await here.stop()
+                if self._here is not None:
+                    await self._here.stop()
                     process.uninstall()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

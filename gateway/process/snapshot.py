@@ -101,6 +101,7 @@ class Snapshots:
         self._looking = 0
         self.current = Snapshot(0, {}, Catalog({}), Policies())
         self.read_at = 0.0  # time.monotonic() of the last successful read
+        self.tried = asyncio.Event()  # the first read has come to an end, this way or that
         self.last_change = 0  # the highest `Change.id` that `current` holds
         self._distrusted = True  # load everything
         self._from_xid = 0
@@ -121,10 +122,12 @@ class Snapshots:
                         async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                             pass
             except (psycopg.OperationalError, OSError, TimeoutError) as error:
+                self.tried.set()
                 logger.warning("the snapshot was not refreshed: %s", error)
                 await asyncio.sleep(POLL_SECONDS)
             except Exception:
                 # A change that cannot be applied must not be met for ever: begin anew.
+                self.tried.set()
                 logger.exception("the snapshot was not refreshed")
                 self._distrusted = True
                 await asyncio.sleep(POLL_SECONDS)
@@ -262,6 +265,7 @@ class Snapshots:
         before = self.current
         self.current = Snapshot(before.version + 1, keys, models, policies, limits)
         self.read_at = time.monotonic()
+        self.tried.set()
         if keys is not before.keys:
             self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
 

@@ -82,6 +82,8 @@ class Mess:
                 " where id = %s",
                 [started, silent, lease],
             )
+            # The request's own time is over, so that nobody streams on a hard budget any more.
+            owner.execute("update billing_hold set facts = facts || '{\"seconds\": 0}' where lease = %s", [lease])
         return lease, UUID(item.id)
 
     def _change(self, age: str) -> int:

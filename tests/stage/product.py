@@ -72,21 +72,24 @@ class Gateway:
                 self.process.kill()
                 self.process.wait()
 
-    def until_ready(self, seconds: float = 60) -> None:
+    def until_ready(self, seconds: float = 90) -> None:
         """Returns once the gateway takes requests. Raises AssertionError with the log's end when it does not."""
         until(lambda: self.process.poll() is not None or self.readiness().get("status") == "ready", seconds)
         assert self.process.poll() is None, self.log.read_text()[-3000:]
 
 
-def launch(folder: Path, *, spool: Path | None = None, **env: str) -> Gateway:
-    """Starts a gateway process that logs and spools under `folder`; it may not be ready yet."""
+def launch(folder: Path, *arguments: str, spool: Path | None = None, **env: str) -> Gateway:
+    """Starts a gateway process that logs and spools under `folder`; it may not be ready yet.
+
+    `arguments` are further ones of the server, and win.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     log = folder / f"gateway-{port}.log"
     spool = spool or folder / "spool"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.door.server", "--port", str(port), "--drain", "10"],
+            [sys.executable, "-m", "gateway.door.server", "--port", str(port), "--drain", "10", *arguments],
             cwd=ROOT,
             env=environment(**{"SERVE": "gateway", "SPOOL_DIR": str(spool), **env}),
             stdout=output,
@@ -96,9 +99,9 @@ def launch(folder: Path, *, spool: Path | None = None, **env: str) -> Gateway:
 
 
 @contextmanager
-def running(folder: Path, count: int = 1, **env: str) -> Iterator[list[Gateway]]:
+def running(folder: Path, count: int = 1, *arguments: str, **env: str) -> Iterator[list[Gateway]]:
     """`count` gateway processes, ready, each on a port of its own; stopped at the end."""
-    gateways = [launch(folder, spool=None, **env) for _ in range(count)]
+    gateways = [launch(folder, *arguments, spool=None, **env) for _ in range(count)]
     try:
         for gateway in gateways:
             gateway.until_ready()
