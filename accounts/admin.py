@@ -24,7 +24,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from accounts.console import NeverDeleted, Page, ReadOnly, Rows, link
 from accounts.keys import digest, display_prefix, new_secret
-from accounts.models import ApiKey, Membership, Organization, Project, User
+from accounts.models import ApiKey, Membership, Organization, Project, Scope, User
 
 # Operators may do everything; permissions by group would promise what nothing keeps.
 admin.site.unregister(Group)
@@ -55,12 +55,19 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[type-arg]  
     )
 
 
-class MembershipRows(Rows):
-    """Who belongs to an organization."""
+# Nothing reads these yet, so no form offers them; what rows have they keep.
+NOT_YET = {Scope.EXPORT}
+
+
+class MembershipRows(ReadOnly, Rows):
+    """Who belongs to an organization. Roles do nothing yet, so none are given here; those there are are shown."""
 
     model = Membership
-    autocomplete_fields = ("user",)
+    fields = readonly_fields = ("user", "role")
     ordering = ("user__username",)
+
+    def has_view_permission(self, request: HttpRequest, obj: Organization | None = None) -> bool:
+        return super().has_view_permission(request, obj) and obj is not None and obj.memberships.exists()
 
 
 class ProjectRows(ReadOnly, Rows):
@@ -86,18 +93,6 @@ class OrganizationPage(NeverDeleted, Page):
     readonly_fields = ("id", "created_at")
     fields = ("slug", "name", "active", "id", "created_at")
     inlines = (ProjectRows, MembershipRows)
-
-
-@admin.register(Membership)
-class MembershipPage(Page):
-    """Roles of people in organizations."""
-
-    list_display = ("user", "organization", "role")
-    list_filter = ("role", ("organization", AutocompleteSelectFilter))
-    list_select_related = ("user", "organization")
-    search_fields = ("user__username", "user__email", "organization__slug")
-    ordering = ("organization__slug", "user__username")
-    autocomplete_fields = ("user", "organization")
 
 
 class KeyRows(ReadOnly, Rows):
@@ -175,7 +170,17 @@ class KeyState(DropdownFilter):
         return queryset.filter(states[state]) if state in states else queryset
 
 
-class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+class KeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A key, with the scopes that do something, and those it has."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        held = self.instance.scopes
+        scopes: Any = self.fields["scopes"]
+        scopes.choices = [choice for choice in scopes.choices if choice[0] not in NOT_YET or choice[0] in held]
+
+
+class NewKeyForm(KeyForm):
     """A key to be made. The id travels with the form, so that sending it again makes no second key."""
 
     ticket = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
@@ -192,10 +197,14 @@ class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         return ticket
 
 
-@admin.register(ApiKey)
 class ApiKeyPage(NeverDeleted, Page):
-    """Keys. A secret is on the page that answers its making and nowhere else, then or later."""
+    """Keys. A secret is on the page that answers its making and nowhere else, then or later.
 
+    The gateway registers it, with forms that know what a key may name.
+    """
+
+    form: type[KeyForm] = KeyForm
+    add_form: type[NewKeyForm] = NewKeyForm
     add_form_template = "admin/accounts/apikey/add_form.html"
     list_display = ("name", "prefix", "project", "owner", "scope_list", "state", "created_at")
     list_filter = (KeyState, ("project__organization", AutocompleteSelectFilter))
@@ -245,7 +254,7 @@ class ApiKeyPage(NeverDeleted, Page):
         return "usable" if key.project.organization.active else "organization off"
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any) -> Any:
-        return super().get_form(request, obj, change, **({} if obj else {"form": NewKeyForm}), **kwargs)
+        return super().get_form(request, obj, change, **({} if obj else {"form": self.add_form}), **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         who: tuple[Any, ...] = ("ticket", "project", "owner", "name")

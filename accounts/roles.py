@@ -1,4 +1,4 @@
-"""What a person may be in an organization. The console's permissions read this table; nothing compares role names."""
+"""What a person may be in an organization. No page reads it yet."""
 
 from django.db import models
 

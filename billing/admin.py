@@ -1,184 +1,44 @@
-"""Console pages: prices, budgets, limits, and what is on hold. Generations have a module of their own."""
+"""Console pages: budgets, limits, and what is on hold. Generations and prices have modules of their own."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import Case, DateTimeField, Max, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models import Case, DateTimeField, OuterRef, QuerySet, Subquery, Value, When
 from django.db.models.functions import Now, TruncDay, TruncMonth
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
-from unfold.decorators import action, display
+from unfold.decorators import display
 
-from accounts.console import Page, ReadOnly, Record, Rows, link, money, plain
+from accounts.console import Page, Record, money, plain
 from accounts.models import Organization
 from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
+from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.models import (
     Budget,
     Counter,
     Hold,
-    Item,
     Lease,
     LedgerEntry,
     Limit,
-    Rate,
     Tariff,
     TariffVersion,
     Usage,
 )
 
 admin.site.register(Usage, GenerationPage)
+admin.site.register(Tariff, TariffPage)
+admin.site.register(TariffVersion, TariffVersionPage)
 
 LEASE_DEAD = timedelta(seconds=20)
-
-
-# --- prices -----------------------------------------------------------------------------------------
-
-
-class VersionRows(ReadOnly, Rows):
-    """A tariff's versions, to follow."""
-
-    model = TariffVersion
-    fields = readonly_fields = ("page", "note")
-    ordering = ("-effective_from",)
-
-    @display(description="Version")
-    def page(self, version: TariffVersion) -> str:
-        """Leads to the version."""
-        return link(version)
-
-
-@admin.register(Tariff)
-class TariffPage(Page):
-    """Tariffs. A price change is a new version; what was charged stays explained by the old one."""
-
-    list_display = ("slug", "name", "newest")
-    search_fields = ("slug", "name")
-    ordering = ("slug",)
-    inlines = (VersionRows,)
-    actions_detail = ("new_version",)
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(newest=Max("versions__effective_from"))
-
-    @display(description="Newest version", ordering="newest")
-    def newest(self, tariff: Tariff) -> datetime | None:
-        """When the newest version begins, which may be to come."""
-        found: datetime | None = tariff.newest  # type: ignore[attr-defined]  # annotated
-        return found
-
-    def has_delete_permission(self, request: HttpRequest, obj: Tariff | None = None) -> bool:
-        """Only while no version has been in force."""
-        return super().has_delete_permission(request, obj) and (
-            obj is None or not obj.versions.filter(effective_from__lte=Now()).exists()
-        )
-
-    @action(description="New version", permissions=("change",), icon="add")
-    def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Leads to the form, filled with the newest rates."""
-        return redirect(f"{reverse('admin:billing_tariffversion_add')}?{urlencode({'tariff': object_id})}")
-
-
-class VersionForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
-    """When a version begins: at once when empty, never before now once the tariff has a price in force."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "effective_from" in self.fields:
-            self.fields["effective_from"].required = False
-            self.fields["effective_from"].help_text = "UTC. Empty: now."
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        tariff, start = cleaned.get("tariff"), cleaned.get("effective_from")
-        if "effective_from" not in cleaned or not tariff:
-            return cleaned
-        now = timezone.now()
-        cleaned["effective_from"] = start = start or now
-        if start < now and tariff.versions.filter(effective_from__lte=now).exists():
-            raise ValidationError({"effective_from": "What has been charged stays: not before now."})
-        return cleaned
-
-
-def in_force(version: TariffVersion | None) -> bool:
-    """Whether calls may have been charged by `version`."""
-    return version is not None and version.effective_from <= timezone.now()
-
-
-class RateRows(Rows):
-    """A version's rates, fixed once it is in force. Of one item there may be several, by size of prompt."""
-
-    model = Rate
-    fields = ("item", "above", "cost", "charge")
-    ordering = ("pk",)
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_add_permission(request, obj) and not in_force(obj)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and not in_force(obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_delete_permission(request, obj) and not in_force(obj)
-
-    def get_extra(self, request: HttpRequest, obj: TariffVersion | None = None, **kwargs: Any) -> int:
-        return len(newest_rates(request)) if obj is None else 0
-
-
-def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
-    """The rates a new version starts from: the newest ones of the tariff named in the query string."""
-    if request.method != "GET":
-        return []
-    tariff = request.GET.get("tariff", "")
-    versions = TariffVersion.objects.filter(tariff_id=int(tariff) if tariff.isdecimal() else 0)
-    newest = versions.order_by("-effective_from").first()
-    if newest is None:
-        return [{"item": Item.INPUT}, {"item": Item.OUTPUT}]
-    return [
-        {"item": rate.item, "above": rate.above, "cost": rate.cost, "charge": rate.charge}
-        for rate in newest.rates.order_by("id")
-    ]
-
-
-@admin.register(TariffVersion)
-class TariffVersionPage(Page):
-    """Versions of tariffs with their rates; once in force, only to look at."""
-
-    form = VersionForm
-    list_display = ("tariff", "effective_from", "is_in_force", "note")
-    list_select_related = ("tariff",)
-    search_fields = ("tariff__slug", "note")
-    ordering = ("tariff__slug", "-effective_from")
-    autocomplete_fields = ("tariff",)
-    fields = ("tariff", "effective_from", "note")
-    inlines = (RateRows,)
-
-    @display(description="In force", boolean=True)
-    def is_in_force(self, version: TariffVersion) -> bool:
-        """Whether it began. An older one of the same tariff is over."""
-        return in_force(version)
-
-    def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
-        """On GET a new version is filled in; on POST it is compared with nothing, so every row is saved."""
-        kwargs = super().get_formset_kwargs(request, obj, inline, prefix)
-        if obj is None or obj.pk is None:
-            kwargs["initial"] = newest_rates(request)
-        return kwargs
-
-    def has_change_permission(self, request: HttpRequest, obj: TariffVersion | None = None) -> bool:
-        return super().has_change_permission(request, obj) and not in_force(obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: TariffVersion | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and not in_force(obj)
+NEAR = 80  # percent of a budget
 
 
 # --- what a subject may use -------------------------------------------------------------------------
@@ -241,7 +101,7 @@ def counted(column: str) -> Subquery:
 class BudgetPage(SubjectPage):
     """How much may be spent, and how much of it is."""
 
-    list_display = ("whom", "period", "amount_shown", "used", "held", "hard")
+    list_display = ("whom", "period", "amount_shown", "used", "share", "held", "hard")
     list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("period",)
@@ -260,6 +120,15 @@ class BudgetPage(SubjectPage):
     def used(self, budget: Any) -> str:
         """Dollars settled in the running period."""
         return money(budget.used_now or Decimal(0))
+
+    @display(description="Of it", label={"far": "success", "near": "warning", "over": "danger"})
+    def share(self, budget: Any) -> tuple[str, str]:
+        """How much of the amount is spent; a soft budget goes past it."""
+        used = budget.used_now or Decimal(0)
+        if not budget.amount:
+            return ("over", "more") if used else ("far", "-")
+        spent = 100 * used / budget.amount
+        return "over" if spent >= 100 else "near" if spent >= NEAR else "far", f"{spent:,.0f} %"
 
     @display(description="On hold")
     def held(self, budget: Any) -> str:

@@ -233,6 +233,13 @@ class Prices:
         """What `tokens` cost and are charged, at the rates of their prompt's size."""
         return price(tokens, self.at(tokens.prompt))
 
+    def lacking(self) -> list[tuple[str, int]]:
+        """Items, with the size above which they are meant, without whose charge no worst case is known."""
+        found = [(item, 0) for item in ("input", "output") if item not in self.rates]
+        for above, rates in ((0, self.rates), *((step.above, step.rates) for step in self.steps)):
+            found += [(item, above) for item, rate in rates.items() if rate.charge is None and item != "web_search"]
+        return found
+
     def ceilings(self) -> Ceilings:
         """What no request under these prices exceeds."""
         highest = base = ceiling(self.rates)

@@ -1,8 +1,10 @@
-"""Console pages of what the gateway itself keeps: uploaded files, never what is in them."""
+"""Console pages of what the gateway alone knows: what keys may name, and uploaded files, never what is in them."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
@@ -10,9 +12,47 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
+from accounts.admin import ApiKeyPage, KeyForm, NewKeyForm
 from accounts.console import Page, ReadOnly, is_operator
+from accounts.models import ApiKey
+from gateway.configuration.allowed import endpoint_objection, model_objection
 from gateway.files.store import file_id, parse_id
 from gateway.models import StoredFile
+
+
+class Allowed:
+    """For forms of keys: what they allow is there. What a key names already may stay, though it be gone since."""
+
+    def clean_allowed_models(self) -> list[str]:
+        """Raises ValidationError for the slug of no model."""
+        return self._checked("allowed_models", model_objection)
+
+    def clean_allowed_endpoints(self) -> list[str]:
+        """Raises ValidationError for the name of no endpoint."""
+        return self._checked("allowed_endpoints", endpoint_objection)
+
+    def _checked(self: Any, field: str, objection: Callable[[Iterable[str]], str]) -> list[str]:
+        given: list[str] = self.cleaned_data[field]
+        held = self.initial.get(field) or ()
+        if wrong := objection(name for name in given if name not in held):
+            raise ValidationError(wrong)
+        return given
+
+
+class CheckedKeyForm(Allowed, KeyForm):
+    """A key that allows what is there."""
+
+
+class CheckedNewKeyForm(Allowed, NewKeyForm):
+    """A key to be made that allows what is there."""
+
+
+@admin.register(ApiKey)
+class KeyPage(ApiKeyPage):
+    """Keys."""
+
+    form = CheckedKeyForm
+    add_form = CheckedNewKeyForm
 
 
 @admin.register(StoredFile)

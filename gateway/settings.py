@@ -122,6 +122,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.console.frame.SecurityHeaders",
+    "gateway.console.refusals.Patience",
 ]
 
 TEMPLATES = [

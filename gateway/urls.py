@@ -4,11 +4,13 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from gateway.console import health_board, model_board
+from gateway.console import health_board, model_board, refusals
 from gateway.door.view import UnknownPath
 from gateway.endpoints import chat, files, generations, management, models, performance, probes, statistics
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
+
+handler403, handler404 = refusals.forbidden, refusals.not_found
 
 v1 = [
     path("chat/completions", chat.ChatCompletions.as_view()),

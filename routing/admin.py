@@ -13,11 +13,13 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from accounts.console import Page, Rows
+from accounts.console import KeptList, Page, Rows
 from accounts.sealing import CannotOpen
 from routing.console.policies import ChoiceWeightPage, PolicyPage
 from routing.egress import objection
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
+from routing.models.prices import lacks, warnings
+from routing.starter.vendors import VENDORS, vendor_at
 
 admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)
@@ -108,6 +110,7 @@ class OfferRows(Rows):
 class ProviderPage(Page):
     """Who sells, at which address, with which secrets."""
 
+    add_form_template = "admin/routing/provider/add_form.html"
     list_display = ("slug", "name", "protocol", "base_url", "secrets", "active")
     list_filter = ("active", "protocol")
     search_fields = ("slug", "name", "base_url")
@@ -133,6 +136,19 @@ class ProviderPage(Page):
         """How many may be sent."""
         return "none needed" if provider.auth_style == AuthStyle.NONE else str(provider.ready)
 
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        known = {"vendors": [vendor.slug for vendor in VENDORS], "chosen": request.GET.get("vendor")}
+        return super().add_view(request, form_url, {**(extra_context or {}), **known})
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """A well-known vendor's facts, when the query string names one."""
+        initial: dict[str, Any] = dict(super().get_changeform_initial_data(request))
+        chosen = initial.pop("vendor", None)
+        for vendor in VENDORS:
+            if vendor.slug == chosen:
+                initial |= {"slug": vendor.slug, "name": vendor.slug, "base_url": vendor.base_url, **vendor.quirks}
+        return initial
+
     @method_decorator(sensitive_post_parameters())
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """The form; no report of an error in it holds what was typed."""
@@ -143,17 +159,48 @@ class ProviderPage(Page):
         super().save_related(request, form, formsets, change)
         if wrong := objection(form.instance.base_url, settings.EGRESS_ALLOW):
             messages.warning(request, wrong)
+        if vendor := vendor_at(form.instance.base_url):
+            odd = [name for name, value in vendor.quirks.items() if getattr(form.instance, name) != value]
+            said = ", ".join(f"{form.fields[name].label} {vendor.quirks[name]}" for name in odd)
+            if odd:
+                messages.warning(request, f"{vendor.slug} at this address is known to need: {said}.")
         empty = form.instance.credentials.filter(active=True, sealed="").values_list("name", flat=True)
         if form.instance.auth_style != AuthStyle.NONE and empty:
             moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""
             messages.warning(request, f"{moved}Type the secret of: {', '.join(empty)}.")
 
 
+class ModelList(KeptList):
+    """Models, with how many of their active offers have no price."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """The rows of the page."""
+        super().get_results(request)
+        shown = {model.pk: model for model in self.result_list}
+        offers = Offer.objects.filter(model__in=shown, active=True)
+        lacking = lacks(offers)
+        for model in shown.values():
+            model.unpriced = 0
+        for offer in offers:
+            shown[offer.model_id].unpriced += offer.pk in lacking
+
+
+class OfferList(KeptList):
+    """Offers, with what each lacks to have a price."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """The rows of the page."""
+        super().get_results(request)
+        lacking = lacks(self.result_list)
+        for offer in self.result_list:
+            offer.lack = lacking.get(offer.pk, "")
+
+
 @admin.register(Model)
 class ModelPage(Page):
     """Models under their public names, with who offers them."""
 
-    list_display = ("slug", "name", "context_length", "max_output", "offer_count", "active")
+    list_display = ("slug", "name", "context_length", "max_output", "offer_count", "without_price", "active")
     list_filter = ("active",)
     search_fields = ("slug", "name")
     ordering = ("slug",)
@@ -177,12 +224,28 @@ class ModelPage(Page):
         """Active ones."""
         return int(model.offered)
 
+    @display(description="Price", label="danger")
+    def without_price(self, model: Any) -> str | None:
+        """A mark where active offers have none."""
+        if not model.unpriced:
+            return None
+        return "unknown" if model.unpriced == model.offered else f"unknown of {model.unpriced}"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeptList]:
+        return ModelList
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Saves the offers, and says which of them have no price."""
+        super().save_related(request, form, formsets, change)
+        for words in warnings(form.instance.offers.select_related("model", "provider")):
+            messages.warning(request, words)
+
 
 @admin.register(Offer)
 class OfferPage(Page):
     """Which provider sells which model, at what tariff."""
 
-    list_display = ("model", "provider", "upstream_model", "priority", "weight", "tariff", "active")
+    list_display = ("model", "provider", "upstream_model", "priority", "weight", "tariff", "price", "active")
     list_filter = ("active", ("provider", AutocompleteSelectFilter))
     list_select_related = ("model", "provider", "tariff")
     search_fields = ("model__slug", "provider__slug", "upstream_model")
@@ -203,3 +266,17 @@ class OfferPage(Page):
         "quality",
         "forced",
     )
+
+    @display(description="Price", label={"known": "success", "unknown": "danger"})
+    def price(self, offer: Any) -> tuple[str, str]:
+        """Whether it has one now, and what it lacks."""
+        return ("unknown", offer.lack) if offer.lack else ("known", "known")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeptList]:
+        return OfferList
+
+    def save_model(self, request: HttpRequest, obj: Offer, form: Any, change: bool) -> None:
+        """Saves, and says so when the offer has no price."""
+        super().save_model(request, obj, form, change)
+        for words in warnings([obj]):
+            messages.warning(request, words)

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_time
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
-from unfold.contrib.filters.forms import RangeDateTimeForm
+from unfold.contrib.filters.forms import AutocompleteDropdownForm, RangeDateTimeForm
 
 from accounts.models import ApiKey, Organization, Project
 from billing.ids import first_id
@@ -137,12 +137,30 @@ class BasisFilter(ChosenFilter):
 
 
 class OrganizationFilter(ChosenFilter):
-    """By tenant."""
+    """By tenant, of whom there may be thousands: the browser asks for those whose slug begins as typed."""
 
     title = parameter_name = "organization"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(str(pk), slug) for pk, slug in Organization.objects.order_by("slug").values_list("pk", "slug")]
+        self.asked = {"request": request, "model_admin": model_admin}
+        chosen = Organization.objects.filter(asked_for(request, organization="pk"))
+        return [(str(pk), slug) for pk, slug in chosen.values_list("pk", "slug")]
+
+    def has_output(self) -> bool:
+        return True
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        shown = self.value() if self.lookup_choices else None  # what is no tenant's id cannot be looked up
+        yield {
+            "form": AutocompleteDropdownForm(
+                name=str(self.parameter_name),
+                label=f" By {self.title} ",
+                choices=(),
+                field=Project._meta.get_field("organization"),  # any column that leads to tenants
+                data={self.parameter_name: shown},
+                **self.asked,
+            )
+        }
 
 
 class ProjectFilter(ChosenFilter):

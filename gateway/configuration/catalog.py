@@ -13,9 +13,11 @@ from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
 from routing.egress import objection
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
+from routing.models.prices import WITHOUT_A_PRICE, lacks
 
 # A version this close to its date may already be on its way into the gateways' memory.
 AT_HAND = timedelta(minutes=1)
+MOST_NOTED = 20  # offers without a price
 
 Pair = tuple[Decimal | None, Decimal | None]  # cost and charge, None: unknown
 Rates = dict[tuple[str, int], Pair]  # by item, and the size of prompt above which they hold
@@ -205,11 +207,22 @@ def _apply_models(entries: Sequence[Entry], difference: Difference) -> list[Want
         (row.model_id, row.provider_id, row.upstream_model): row
         for row in Offer.objects.filter(model__in=[model.row for model in models]).select_related("tariff")
     }
-    write(
-        [_offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]],
-        difference,
-    )
+    offers = [
+        _offer(model, entry, held, providers, tariffs) for model in models for entry in model.entry.inner["offers"]
+    ]
+    write(offers, difference)
+    _note_prices(offers, difference)
     return models
+
+
+def _note_prices(offers: Sequence[Wanted[Offer]], difference: Difference) -> None:
+    """Says which offers of the file are used without a price."""
+    active = {item.row.pk: item for item in offers if item.row.active}
+    lacking = list(lacks(item.row for item in active.values()).items())
+    for pk, lack in lacking[:MOST_NOTED]:
+        difference.notes.append(f"{active[pk].label} has {lack}: {WITHOUT_A_PRICE}")
+    if len(lacking) > MOST_NOTED:
+        difference.notes.append(f"and {len(lacking) - MOST_NOTED} more offers without a price")
 
 
 def _offer(

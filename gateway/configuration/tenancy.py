@@ -12,6 +12,7 @@ from django.utils.functional import cached_property
 from accounts.keys import digest, digests, display_prefix, is_well_formed, new_secret
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Budget, Limit
+from gateway.configuration.allowed import endpoint_objection, model_objection
 from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry
 
@@ -87,6 +88,7 @@ def _apply_keys(projects: Sequence[Wanted[Project]], difference: Difference, now
             taken.add(bytes(wanted.row.digest))
             if "owner" in entry.values:
                 wanted.columns["owner"] = _owner(entry)
+            _check_allowed(entry, wanted.row)
             keys.append(wanted)
     write(keys, difference)
     return keys
@@ -135,6 +137,14 @@ def _new_key(entry: Entry, label: str, project: Project, difference: Difference)
         prefix=display_prefix(secret),
     )
     return Wanted(entry, label, row, True, entry.column_values(KEY), detail=row.prefix)
+
+
+def _check_allowed(entry: Entry, row: ApiKey) -> None:
+    """Raises `ConfigurationError` for a list that names what is not there. What the row has already may stay."""
+    for name, objection in (("allowed_models", model_objection), ("allowed_endpoints", endpoint_objection)):
+        held = getattr(row, name)
+        if wrong := objection(value for value in entry.values.get(name, ()) if value not in held):
+            raise entry.wrong(name, wrong)
 
 
 def _owner(entry: Entry) -> User | None:

@@ -18,6 +18,7 @@ from billing.admin import LEASE_DEAD
 from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import Hold, Lease, Status, Usage
+from gateway.console.menu import NAVIGATION
 
 # The theme's script library makes functions of its templates' attributes, hence 'unsafe-eval'; there is no inline
 # script and no inline style.
@@ -34,55 +35,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 
 MOST_LOOKED_AT = 50_000  # generations the first page sums up at most
-
-NAVIGATION = (
-    (
-        "Traffic",
-        (
-            ("Overview", "speed", "admin:index"),
-            ("Generations", "receipt_long", "admin:billing_usage_changelist"),
-            ("Health", "monitor_heart", "health_board"),
-            ("Open requests", "hourglass_top", "admin:billing_hold_changelist"),
-            ("Processes", "memory", "admin:billing_lease_changelist"),
-        ),
-    ),
-    (
-        "Tenants",
-        (
-            ("Organizations", "apartment", "admin:accounts_organization_changelist"),
-            ("Projects", "folder", "admin:accounts_project_changelist"),
-            ("Keys", "key", "admin:accounts_apikey_changelist"),
-            ("Files", "draft", "admin:gateway_storedfile_changelist"),
-            ("Memberships", "group", "admin:accounts_membership_changelist"),
-            ("People", "person", "admin:accounts_user_changelist"),
-        ),
-    ),
-    (
-        "Catalog",
-        (
-            ("Models", "deployed_code", "admin:routing_model_changelist"),
-            ("Offers", "sell", "admin:routing_offer_changelist"),
-            ("Providers", "dns", "admin:routing_provider_changelist"),
-        ),
-    ),
-    (
-        "Routing",
-        (
-            ("Policies", "alt_route", "admin:routing_policy_changelist"),
-            ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
-        ),
-    ),
-    (
-        "Money",
-        (
-            ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
-            ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
-            ("Budgets", "savings", "admin:billing_budget_changelist"),
-            ("Limits", "speed_2x", "admin:billing_limit_changelist"),
-            ("Ledger", "account_balance", "admin:billing_ledgerentry_changelist"),
-        ),
-    ),
-)
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
@@ -130,25 +82,26 @@ def today() -> list[dict[str, Any]]:
         failed=Count("pk", filter=Q(status__in=(Status.FAILED, Status.ABANDONED))),
         oldest=Min("created_at"),
     )
-    since = "since midnight, UTC"
+    since, of_today = "since midnight, UTC", f"?created_at_from_0={midnight:%Y-%m-%d}"
     if sums["generations"] == MOST_LOOKED_AT:
         since = f"since {sums['oldest']:%H:%M:%S}, UTC"
     unpriced = f"; {sums['unpriced']:,} of unknown price" if sums["unpriced"] else ""
     alive = Lease.objects.filter(heartbeat_at__gt=now - LEASE_DEAD).exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
     return [
-        figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist"),
+        figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist", of_today),
         figure(
             "Charged",
             money(sums["spent"] or Decimal(0)),
             since + unpriced,
             "admin:billing_usage_changelist",
+            of_today,
         ),
         figure(
             "Failed",
             f"{sums['failed']:,}",
             f"or abandoned, {since}",
             "admin:billing_usage_changelist",
-            "?status=bad",
+            f"{of_today}&status=bad",
         ),
         figure("Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"),
         figure("Processes", f"{alive:,}", "gateways that are alive", "admin:billing_lease_changelist"),

@@ -23,6 +23,7 @@ from billing.aggregates import Span
 from routing.health.faults import Blame, Fault, blame
 from routing.models import ALL_SIZES, Ejection, Forced, Offer, OfferRollup, OfferStatistics, Provider, Window
 from routing.models.health import ClosedBy
+from routing.models.prices import lacks
 from routing.models.statistics import Tally
 from routing.statistics.rollups import CLIENTS, PUBLISHED_EVERY, published_at
 from routing.statistics.sketches import Sketch, merged, quantile
@@ -117,6 +118,7 @@ class Line:
     level: str  # good, busy, bad or forced: how it is coloured
     note: str
     rests: bool
+    lack: str  # of a price; empty: it has one
     hours: list[dict[str, Any]]
 
 
@@ -227,13 +229,14 @@ def _lines(window: str, search: str, now: datetime) -> tuple[list[Line], int]:
         offers.sort(key=lambda offer: (not (offer.forced or rests[offer.pk]), _key(offer) not in published))
     shown = offers[:MOST_OFFERS]
     hours = by_hour(now)
+    lacking = lacks(shown)
     lines = []
     for offer in shown:
         row = published.get(_key(offer))
         state, level, note = _state(offer, rests[offer.pk], now)
         lines.append(
             Line(offer, figures([row] if row else []), state, level, note, bool(rests[offer.pk]),
-                 strip(hours.get(_key(offer), {}), now))
+                 lacking.get(offer.pk, ""), strip(hours.get(_key(offer), {}), now))
         )  # fmt: skip
     return lines, len(offers) - len(shown)
 

@@ -57,12 +57,6 @@ class Seller:
             self.figures.throughput,
         )  # fmt: skip
 
-    @property
-    def latency(self) -> float | None:
-        """Seconds to the first token, of half of the calls."""
-        median = self.figures.ttft_p50
-        return None if median is None else median / 1000
-
 
 def board(request: HttpRequest, model: int) -> HttpResponse:
     """GET: the page of the model with this key."""
@@ -73,6 +67,8 @@ def board(request: HttpRequest, model: int) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": found.slug,
+        "opts": Model._meta,
+        "original": found,
         "model": found,
         "author": found.slug.partition("/")[0],
         "age": age(Window.MONTH, now),
@@ -88,8 +84,12 @@ def _sellers(model: Model, now: datetime) -> list[Seller]:
     rows: dict[str, list[OfferStatistics]] = {
         offer.provider.slug: [] for offer in model.offers.select_related("provider")
     }
-    for row in OfferStatistics.objects.filter(window=Window.MONTH, size_class=ALL_SIZES, model=model.slug):
-        rows.setdefault(row.provider, []).append(row)
+    # The month is published less often than an hour or a day: until it is, they know more calls of what is new.
+    fullest: dict[tuple[str, str], OfferStatistics] = {}
+    for row in OfferStatistics.objects.filter(size_class=ALL_SIZES, model=model.slug).order_by("attempts"):
+        fullest[row.provider, row.upstream_model] = row
+    for (provider, _), row in fullest.items():
+        rows.setdefault(provider, []).append(row)
     hours: dict[str, dict[datetime, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     for (_, provider, _), found in by_hour(now, model=model.slug).items():
         for start, one in found.items():

@@ -69,7 +69,5 @@ def _named(offers: Sequence[Candidate]) -> str:
 def _lack(offer: Candidate) -> str:
     if offer.tariff_version is None:
         return "no tariff in force"
-    rates = offer.prices.rates
-    missing = [item for item in ("input", "output") if item not in rates]
-    missing += [item for item, rate in rates.items() if rate.charge is None]
+    missing = [item for item, above in offer.prices.lacking() if not above]
     return f"a tariff without a rate for {', '.join(missing)}" if missing else "a tariff without a rate for its size"

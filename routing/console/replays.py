@@ -15,6 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.widgets import UnfoldAdminSelectWidget
 
@@ -69,6 +70,12 @@ def signed(policy: Policy) -> str:
     )
 
 
+def signed_again(found: Replay) -> str:
+    """The policy of a replay, for the form that asks for other traffic."""
+    policy = {"subject": found.subject, "row": found.policy, "project": found.project, "model": found.model}
+    return signing.dumps(policy | {"project": str(found.project) if found.project else None}, salt=SALT, compress=True)
+
+
 class Replays(Page):
     """For the page of policies: what is typed may be replayed before it is saved."""
 
@@ -77,6 +84,7 @@ class Replays(Page):
         return [
             path("replay/", view(self.replay), name="routing_policy_replay"),
             path("replay/<int:number>/", view(self.replayed), name="routing_policy_replayed"),
+            path("replay/<int:number>/keep/", view(require_POST(self.keep)), name="routing_policy_keep"),
             *super().get_urls(),
         ]
 
@@ -119,6 +127,8 @@ class Replays(Page):
             "opts": self.opts,
             "replay": found,
             "running": running,
+            "saved": Policy.from_row(found.policy).pk,
+            "again": urlencode({"policy": signed_again(found)}),
             "share": min(100, 100 * found.done // found.total) if found.total else 0,
             "remarks": comparison.remarks() if comparison else (),
             "table": {
@@ -130,6 +140,25 @@ class Replays(Page):
         if running:
             response["Refresh"] = str(REFRESH_SECONDS)
         return response
+
+    def keep(self, request: HttpRequest, number: int) -> HttpResponse:
+        """POST: saves the policy that was replayed, in place of what its subject has, and leads to it."""
+        self._check(request)
+        found = Replay.objects.filter(pk=number).first()
+        if found is None:
+            raise Http404
+        policy = Policy.from_row(found.policy)
+        fresh = policy._state.adding
+        try:
+            policy.full_clean()
+        except forms.ValidationError as error:
+            messages.error(request, f"It cannot be saved as it was: {' '.join(error.messages)}")
+            return redirect("admin:routing_policy_replayed", number)
+        policy.save()
+        words = f"As it was replayed in {number}."
+        self.log_addition(request, policy, words) if fresh else self.log_change(request, policy, words)
+        messages.success(request, f"{policy}: saved as it was replayed.")
+        return redirect("admin:routing_policy_change", policy.pk)
 
     def _check(self, request: HttpRequest) -> None:
         if not self.has_change_permission(request):

@@ -1,6 +1,6 @@
 """What operators say about the route of a request; see `routing.planning.policy` for how the levels add up."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -99,13 +99,25 @@ class Policy(models.Model):
         subject = self.key or self.project or self.model
         return f"{self.get_level_display()} {subject}" if subject else self.get_level_display()
 
+    ROW = (
+        "level", "key_id", "project_id", "model_id", "strategy", "factor", "providers", "only_providers", "fallback",
+        "max_attempts", "first_byte_timeout", "total_timeout", "refuses_training", "refuses_retention",
+        "continues_streams",
+    )  # fmt: skip
+
     def row(self) -> tuple[Any, ...]:
         """As `routing.planning.policy.QUERY` reads it once it is saved."""
-        return (
-            self.level, self.key_id, self.project_id, self.model_id, self.strategy or None, self.factor or None,
-            self.providers, self.only_providers, self.fallback or None, self.max_attempts, self.first_byte_timeout,
-            self.total_timeout, self.refuses_training, self.refuses_retention, self.continues_streams,
-        )  # fmt: skip
+        return tuple(None if (value := getattr(self, name)) == "" else value for name in self.ROW)
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> "Policy":
+        """The policy of the subject that `row` names, made or new, with what `row` says; the caller saves it."""
+        said = dict(zip(cls.ROW, row, strict=True))
+        whose = {name: said[name] for name in ("level", "key_id", "project_id", "model_id")}
+        policy = cls.objects.filter(**whose).first() or cls(**whose)
+        for name, value in said.items():
+            setattr(policy, name, "" if value is None and name in ("strategy", "factor", "fallback") else value)
+        return policy
 
     def clean(self) -> None:
         """Raises ValidationError, by field, for what no request could follow. Each message says what to do."""

@@ -128,9 +128,7 @@ class _Known:
                     slug=vendor.slug,
                     name=lists[vendor.slug].name,
                     base_url=vendor.base_url,
-                    auth_style=vendor.auth_style,
-                    cap_field=vendor.cap_field,
-                    stream_usage=vendor.stream_usage,
+                    **vendor.quirks,
                 )
                 self.providers[vendor.slug] = starter.providers[vendor.slug] = row
                 starter.lines.append(f"+ provider {vendor.slug}: {vendor.base_url}")

@@ -5,6 +5,7 @@ protocol, its address is different for each customer, or nobody has looked.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from routing.models import AuthStyle, CapField
 
@@ -24,6 +25,11 @@ class Vendor:
     cap_field: str = CapField.MAX_TOKENS
     stream_usage: bool = True
     only: tuple[str, ...] = ()
+
+    @property
+    def quirks(self) -> dict[str, Any]:
+        """What a provider's row has to say to get along with it, besides the address."""
+        return {"auth_style": self.auth_style, "cap_field": self.cap_field, "stream_usage": self.stream_usage}
 
 
 # A model's name and context come from the first vendor here that lists it: those who make models come first.
@@ -51,3 +57,8 @@ VENDORS = (
     Vendor("ovhcloud", "ovhcloud", "https://oai.endpoints.kepler.ai.cloud.ovh.net/v1"),
     Vendor("openrouter", "openrouter", "https://openrouter.ai/api/v1"),
 )
+
+
+def vendor_at(base_url: str) -> Vendor | None:
+    """The vendor of the table whose endpoint this is."""
+    return next((vendor for vendor in VENDORS if vendor.base_url == base_url.rstrip("/")), None)

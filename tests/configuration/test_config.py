@@ -247,6 +247,35 @@ def test_it_notes_an_address_that_will_not_be_dialled(desk: Desk) -> None:
     assert desk.apply(PROVIDER, **environment).notes == []
 
 
+UNPRICED = """
+    providers: {NAME: {name: P, base_url: "https://p.example/v1", auth_style: none}}
+    tariffs:
+      NAME/half: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates: {input: 1}}]}
+      NAME/later: {versions: [{effective_from: 2090-01-01T00:00:00Z, rates: {input: 1, output: 2}}]}
+      NAME/whole: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates: {input: 0, output: 0}}]}
+    models:
+      NAME/m:
+        name: M
+        offers:
+          - {provider: NAME, upstream_model: none}
+          - {provider: NAME, upstream_model: half, tariff: NAME/half}
+          - {provider: NAME, upstream_model: later, tariff: NAME/later}
+          - {provider: NAME, upstream_model: whole, tariff: NAME/whole}
+          - {provider: NAME, upstream_model: idle, active: false}
+"""
+
+
+def test_it_notes_offers_without_a_price(desk: Desk) -> None:
+    words = "under a hard budget its calls are refused, under none nobody knows what they cost"
+    for _ in range(2):
+        notes = [note.replace(desk.slug, "NAME") for note in desk.apply(UNPRICED).notes]
+        assert notes == [
+            f"offer NAME/m at NAME as none has no tariff: {words}",
+            f"offer NAME/m at NAME as half has a tariff without a rate for output: {words}",
+            f"offer NAME/m at NAME as later has no price before 2090-01-01 00:00 UTC: {words}",
+        ]
+
+
 def rates_by_start(slug: str) -> list[dict[str, Decimal | None]]:
     """A tariff's charges by item, version after version."""
     versions = TariffVersion.objects.filter(tariff__slug=slug).order_by("effective_from")

@@ -116,6 +116,14 @@ SHAPES = {
         % "{valid_from: 2026-02-01T00:00:00Z, expires_at: 2026-01-01T00:00:00Z}",
         "keys.ci.expires_at: Must be later than the start.",
     ),
+    "a model that is not there": (
+        KEY.replace("NAME", "other") % "{allowed_models: [no/such-model]}",
+        "keys.ci.allowed_models: There is no model no/such-model. Write its slug, like author/name",
+    ),
+    "an endpoint that is not there": (
+        KEY.replace("NAME", "other") % "{allowed_endpoints: [chat/completions, /v1/models]}",
+        "keys.ci.allowed_endpoints: There is no endpoint /v1/models. There are: chat/completions, files",
+    ),
     "a bad network": (KEY.replace("NAME", "other") % "{allowed_ips: [10.0.0.0/99]}", "keys.ci.allowed_ips: "),
     "no scope": (KEY.replace("NAME", "other") % "{scopes: []}", "keys.ci.scopes: This field cannot be blank."),
     "an unknown period": ("organizations: {o: {name: O, budgets: {week: {amount: 1}}}}", "week: unknown key; allowed"),

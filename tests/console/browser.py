@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import ApiKey, Membership, Organization, Project, User
+from accounts.models import ApiKey, Organization, Project, User
 from billing.ids import first_id, new_id
 from billing.models import Attempt, Budget, Hold, Lease, LedgerEntry, Limit, Tariff, TariffVersion, Usage
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
@@ -125,7 +125,6 @@ def exact(shown: str) -> str:
 PAGES = (
     User,
     Organization,
-    Membership,
     Project,
     ApiKey,
     Tariff,
@@ -183,7 +182,6 @@ def make_rows(tenant: Tenant) -> Rows:
     return {
         User: tenant.user,
         Organization: tenant.organization,
-        Membership: tenant.user.memberships.get(),
         Project: tenant.project,
         ApiKey: tenant.key,
         Tariff: tariff,

@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from accounts.keys import digest, is_well_formed
 from accounts.models import ApiKey, Organization, Project, User
+from routing.models import Model
 from tests.console.browser import console, filled, submit
 from tests.stage.cast import NOBODYS, Tenant, make_key
 
@@ -58,8 +59,14 @@ def is_alive(key: ApiKey) -> bool:
 
 def test_it_works(alice: Tenant) -> None:
     client = console()
+    names = sorted(Model.objects.create(slug=f"lab/{secrets.token_hex(4)}", name="A").slug for _ in range(2))
     response = make(
-        client, alice, name="production", allowed_models="lab/a\r\n\r\n lab/b \r\n", scopes=["files", "export"]
+        client,
+        alice,
+        name="production",
+        allowed_models=f"{names[0]}\r\n\r\n {names[1]} \r\n",
+        allowed_endpoints="chat/completions\r\nfiles",
+        scopes=["files", "management"],
     )
     assert response.status_code == 200
     secret = shown_secret(response)
@@ -67,7 +74,8 @@ def test_it_works(alice: Tenant) -> None:
     key = alice.project.keys.get(name="production")
     assert bytes(key.digest) == digest(secret, settings.KEY_PEPPERS[0])
     assert key.prefix == f"sk-ml-…{secret[-4:]}"
-    assert (key.scopes, key.allowed_models, key.allowed_ips) == (["files", "export"], ["lab/a", "lab/b"], [])
+    assert (key.scopes, key.allowed_models, key.allowed_ips) == (["files", "management"], names, [])
+    assert key.allowed_endpoints == ["chat/completions", "files"]
     assert is_alive(key)
 
 
@@ -123,6 +131,67 @@ def test_it_refuses_a_key_that_makes_no_sense(field: str, value: Any, alice: Ten
     assert response.status_code == 200
     assert "sk-ml-" not in response.content.decode()
     assert list(alice.project.keys.all()) == [alice.key]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("allowed_models", "no/such-model", "There is no model no/such-model. Write its slug"),
+        ("allowed_models", "{slug}\nno/such-model", "There is no model no/such-model. Write its slug"),
+        ("allowed_models", "{slug}:vendor", "There is no model {slug}:vendor."),
+        ("allowed_models", "{slug}-too", "{slug}-too is another name of {slug}: write that one."),
+        ("allowed_models", "*", "There is no model *."),
+        ("allowed_endpoints", "/v1/chat/completions", "There is no endpoint /v1/chat/completions. There are: chat/com"),
+        (
+            "allowed_endpoints",
+            "chat/completions\nmodel",
+            "There is no endpoint model. There are: chat/completions, files",
+        ),
+    ],
+)
+def test_a_key_allows_what_there_is(field: str, value: str, words: str, alice: Tenant) -> None:
+    slug = f"lab/{secrets.token_hex(4)}"
+    Model.objects.create(slug=slug, name="A", aliases=[f"{slug}-too"])
+    client = console()
+    value, words = value.replace("{slug}", slug), words.replace("{slug}", slug)
+    assert words in make(client, alice, **{field: value}).content.decode()
+    assert list(alice.project.keys.all()) == [alice.key]
+    assert words in submit(client, page(alice.key), FORM, **{field: value}).content.decode()
+    alice.key.refresh_from_db()
+    assert (alice.key.allowed_models, alice.key.allowed_endpoints) == ([], [])
+
+
+def test_what_a_key_allows_may_stay_though_it_be_gone(alice: Tenant) -> None:
+    old = {"allowed_models": ["gone/since"], "allowed_endpoints": ["gone"], "scopes": ["inference", "export"]}
+    key, _ = make_key(alice.project, **old)
+    client = console()
+    assert submit(client, page(key), FORM, name="renamed").status_code == 302
+    assert ApiKey.objects.values("name", *old).get(pk=key.pk) == {"name": "renamed", **old}
+
+
+def test_it_offers_no_scope_that_does_nothing(alice: Tenant) -> None:
+    client = console()
+    assert 'value="management"' in client.get(ADD).content.decode()
+    assert 'value="export"' not in client.get(ADD).content.decode()
+    assert 'value="export"' not in client.get(page(alice.key)).content.decode()
+    assert make(client, alice, scopes=["inference", "export"]).status_code == 200
+    assert list(alice.project.keys.all()) == [alice.key]
+    assert submit(client, page(alice.key), FORM, scopes=["inference", "export"]).status_code == 200
+    alice.key.refresh_from_db()
+    assert alice.key.scopes == ["inference"]
+
+
+def test_it_gives_no_role_that_does_nothing_and_shows_those_there_are(alice: Tenant) -> None:
+    client = console()
+    address = reverse("admin:accounts_organization_change", args=[alice.organization.pk])
+    html = client.get(address).content.decode()
+    assert "memberships-0-role" not in html
+    assert alice.user.username in html, html[html.index("memberships"):]
+    assert "owner" in html.lower()
+    forged = {"memberships-TOTAL_FORMS": "1", "memberships-INITIAL_FORMS": "0", "memberships-0-role": "auditor"}
+    submit(client, address, "organization_form", **forged, **{"memberships-0-user": str(alice.user.pk)})
+    assert list(alice.organization.memberships.values_list("role", flat=True)) == ["owner"]
+    assert "emberships" not in client.get(reverse("admin:accounts_organization_add")).content.decode()
 
 
 def test_it_refuses_a_window_that_never_opens(alice: Tenant) -> None:

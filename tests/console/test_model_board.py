@@ -53,7 +53,7 @@ def test_it_shows_speed_latency_and_uptime_by_provider(model: Model) -> None:
     assert speed.mean == pytest.approx(200 / 3)
     assert first.least == pytest.approx(200, rel=0.05) and first.greatest == pytest.approx(800, rel=0.05)
     assert first.mean == pytest.approx(500, rel=0.05)
-    assert found.latency == pytest.approx(0.2, rel=0.05)
+    assert found.figures.ttft_p50 == pytest.approx(200, rel=0.05)
     assert found.figures.uptime == pytest.approx(2 / 3)
     assert [bar["level"] for bar in found.hours].count("bad") == 1 and len(found.hours) == 24
     assert sellers[two.provider.slug].figures.uptime == 1.0

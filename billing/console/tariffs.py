@@ -1,0 +1,217 @@
+"""Console pages of prices: a tariff is made on one page, and its price changes by a new version."""
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import Max
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from unfold.decorators import action, display
+from unfold.forms import PaginationInlineFormSet
+from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
+
+from accounts.console import Page, ReadOnly, Rows, link
+from billing.models import Item, Rate, Tariff, TariffVersion
+
+WHEN_EMPTY = "UTC. Empty: now."
+
+
+class VersionRows(ReadOnly, Rows):
+    """A tariff's versions, to follow."""
+
+    model = TariffVersion
+    fields = readonly_fields = ("page", "note")
+    ordering = ("-effective_from",)
+
+    @display(description="Version")
+    def page(self, version: TariffVersion) -> str:
+        """Leads to the version."""
+        return link(version)
+
+
+class VersionForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """When a version begins: at once when empty, never before now once the tariff has a price in force."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "effective_from" in self.fields:
+            self.fields["effective_from"].required = False
+            self.fields["effective_from"].help_text = WHEN_EMPTY
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        tariff, start = cleaned.get("tariff"), cleaned.get("effective_from")
+        if "effective_from" not in cleaned or not tariff:
+            return cleaned
+        now = timezone.now()
+        cleaned["effective_from"] = start = start or now
+        if start < now and tariff.versions.filter(effective_from__lte=now).exists():
+            raise ValidationError({"effective_from": "What has been charged stays: not before now."})
+        return cleaned
+
+
+def in_force(version: TariffVersion | None) -> bool:
+    """Whether calls may have been charged by `version`."""
+    return version is not None and version.effective_from <= timezone.now()
+
+
+class RateFormSet(PaginationInlineFormSet):
+    """The rates of a version: one at least."""
+
+    def clean(self) -> None:
+        """Raises ValidationError when none is left."""
+        super().clean()
+        kept = [form for form in self.forms if form not in self.deleted_forms and form.cleaned_data.get("item")]
+        if not kept and not any(self.errors):
+            raise ValidationError("A version without rates prices nothing: add one.")
+
+
+class RateRows(Rows):
+    """A version's rates, fixed once it is in force. Of one item there may be several, by size of prompt."""
+
+    model = Rate
+    formset = RateFormSet
+    verbose_name_plural = "rates: dollars per million tokens; dollars each of a request and of a web search"
+    fields = ("item", "above", "cost", "charge")
+    ordering = ("pk",)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_add_permission(request, obj) and not in_force(obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and not in_force(obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and not in_force(obj)
+
+    def get_extra(self, request: HttpRequest, obj: TariffVersion | None = None, **kwargs: Any) -> int:
+        return len(newest_rates(request)) if obj is None else 0
+
+
+def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
+    """The rates a new version starts from: the newest ones of the tariff named in the query string."""
+    if request.method != "GET":
+        return []
+    tariff = request.GET.get("tariff", "")
+    versions = TariffVersion.objects.filter(tariff_id=int(tariff) if tariff.isdecimal() else 0)
+    newest = versions.order_by("-effective_from").first()
+    if newest is None:
+        return [{"item": Item.INPUT}, {"item": Item.OUTPUT}]
+    return [
+        {"item": rate.item, "above": rate.above, "cost": rate.cost, "charge": rate.charge}
+        for rate in newest.rates.order_by("id")
+    ]
+
+
+class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A tariff to be made, and what its first version says besides rates."""
+
+    effective_from = forms.SplitDateTimeField(
+        required=False, widget=UnfoldAdminSplitDateTimeWidget, help_text=WHEN_EMPTY
+    )
+    note = forms.CharField(
+        required=False,
+        max_length=TariffVersion._meta.get_field("note").max_length,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Where the prices are from, say.",
+    )
+
+    class Meta:
+        model = Tariff
+        fields = ("slug", "name")
+
+
+class TariffPage(Page):
+    """Tariffs. A price change is a new version; what was charged stays explained by the old one."""
+
+    fields = ("slug", "name")
+
+    list_display = ("slug", "name", "newest")
+    search_fields = ("slug", "name")
+    ordering = ("slug",)
+    inlines = (VersionRows,)
+    actions_detail = ("new_version",)
+
+    def get_form(self, request: HttpRequest, obj: Tariff | None = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change, **({} if obj else {"form": NewTariffForm}), **kwargs)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
+        first = ("Its first version", {"fields": ("effective_from", "note")})
+        return [*super().get_fieldsets(request, obj), *(() if obj else (first,))]
+
+    def get_inline_instances(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
+        """A tariff's versions; of one to be made, the rates of the first."""
+        return super().get_inline_instances(request, obj) if obj else [RateRows(TariffVersion, self.admin_site)]
+
+    def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
+        """Rates are of a version, which is made with them."""
+        kwargs = super().get_formset_kwargs(request, obj, inline, prefix)
+        return (
+            kwargs | {"instance": TariffVersion(), "initial": newest_rates(request)} if inline.model is Rate else kwargs
+        )
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        """Saves the rates, with the version they are of."""
+        if formset.model is Rate:
+            said = form.cleaned_data
+            formset.instance = TariffVersion.objects.create(
+                tariff=form.instance, effective_from=said["effective_from"] or timezone.now(), note=said["note"]
+            )
+        super().save_formset(request, form, formset, change)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(newest=Max("versions__effective_from"))
+
+    @display(description="Newest version", ordering="newest")
+    def newest(self, tariff: Tariff) -> datetime | None:
+        """When the newest version begins, which may be to come."""
+        found: datetime | None = tariff.newest  # type: ignore[attr-defined]  # annotated
+        return found
+
+    def has_delete_permission(self, request: HttpRequest, obj: Tariff | None = None) -> bool:
+        """Only while no version has been in force."""
+        return super().has_delete_permission(request, obj) and (
+            obj is None or not obj.versions.filter(effective_from__lte=Now()).exists()
+        )
+
+    @action(description="New version", permissions=("change",), icon="add")
+    def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Leads to the form, filled with the newest rates."""
+        return redirect(f"{reverse('admin:billing_tariffversion_add')}?{urlencode({'tariff': object_id})}")
+
+
+class TariffVersionPage(Page):
+    """Versions of tariffs with their rates; once in force, only to look at."""
+
+    form = VersionForm
+    list_display = ("tariff", "effective_from", "is_in_force", "note")
+    list_select_related = ("tariff",)
+    search_fields = ("tariff__slug", "note")
+    ordering = ("tariff__slug", "-effective_from")
+    autocomplete_fields = ("tariff",)
+    fields = ("tariff", "effective_from", "note")
+    inlines = (RateRows,)
+
+    @display(description="In force", boolean=True)
+    def is_in_force(self, version: TariffVersion) -> bool:
+        """Whether it began. An older one of the same tariff is over."""
+        return in_force(version)
+
+    def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
+        """On GET a new version is filled in; on POST it is compared with nothing, so every row is saved."""
+        kwargs = super().get_formset_kwargs(request, obj, inline, prefix)
+        if obj is None or obj.pk is None:
+            kwargs["initial"] = newest_rates(request)
+        return kwargs
+
+    def has_change_permission(self, request: HttpRequest, obj: TariffVersion | None = None) -> bool:
+        return super().has_change_permission(request, obj) and not in_force(obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: TariffVersion | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and not in_force(obj)

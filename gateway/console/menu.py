@@ -1,0 +1,60 @@
+"""The console's menu, and so what its pages are called."""
+
+from django.urls import reverse
+
+NAVIGATION = (
+    (
+        "Traffic",
+        (
+            ("Overview", "speed", "admin:index"),
+            ("Generations", "receipt_long", "admin:billing_usage_changelist"),
+            ("Health", "monitor_heart", "health_board"),
+            ("Open requests", "hourglass_top", "admin:billing_hold_changelist"),
+            ("Processes", "memory", "admin:billing_lease_changelist"),
+        ),
+    ),
+    (
+        "Tenants",
+        (
+            ("Organizations", "apartment", "admin:accounts_organization_changelist"),
+            ("Projects", "folder", "admin:accounts_project_changelist"),
+            ("Keys", "key", "admin:accounts_apikey_changelist"),
+            ("Files", "draft", "admin:gateway_storedfile_changelist"),
+            ("People", "person", "admin:accounts_user_changelist"),
+        ),
+    ),
+    (
+        "Catalog",
+        (
+            ("Models", "deployed_code", "admin:routing_model_changelist"),
+            ("Offers", "sell", "admin:routing_offer_changelist"),
+            ("Providers", "dns", "admin:routing_provider_changelist"),
+        ),
+    ),
+    (
+        "Routing",
+        (
+            ("Policies", "alt_route", "admin:routing_policy_changelist"),
+            ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
+        ),
+    ),
+    (
+        "Money",
+        (
+            ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
+            ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
+            ("Budgets", "savings", "admin:billing_budget_changelist"),
+            ("Limits", "speed_2x", "admin:billing_limit_changelist"),
+            ("Ledger", "account_balance", "admin:billing_ledgerentry_changelist"),
+        ),
+    ),
+)
+
+
+def called(link: str, title: str) -> str:
+    """What a page is called: as the menu calls it, or `title`, where the menu does not lead to `link`."""
+    for _, items in NAVIGATION:
+        for name, _, view in items:
+            if reverse(view) == link:
+                return name
+    return title

@@ -1,0 +1,47 @@
+"""Which offers have no price at this moment, and what they lack."""
+
+from collections.abc import Iterable
+
+from django.db.models import Min
+from django.db.models.functions import Now
+
+from billing.models import TariffVersion, rate_name
+from billing.pricing import Prices, Rate, by_size
+from routing.models.model import Offer
+
+# What follows, for whoever may mend it.
+WITHOUT_A_PRICE = "under a hard budget its calls are refused, under none nobody knows what they cost"
+
+
+def lacks(offers: Iterable[Offer]) -> dict[int, str]:
+    """What each of `offers` lacks to have a price now, by its key; with one it is left out. Three queries at most."""
+    given = list(offers)
+    tariffs = {offer.tariff_id for offer in given if offer.tariff_id is not None}
+    begun = TariffVersion.objects.filter(tariff__in=tariffs, effective_from__lte=Now())
+    newest = begun.order_by("tariff", "-effective_from").distinct("tariff").prefetch_related("rates")
+    prices = {version.tariff_id: _prices(version) for version in newest}
+    to_come = TariffVersion.objects.filter(tariff__in=tariffs - prices.keys()).values("tariff")
+    starts = dict(to_come.annotate(first=Min("effective_from")).values_list("tariff", "first"))
+    found = {}
+    for offer in given:
+        if offer.tariff_id is None:
+            found[offer.pk] = "no tariff"
+        elif offer.tariff_id in starts:
+            found[offer.pk] = f"no price before {starts[offer.tariff_id]:%Y-%m-%d %H:%M} UTC"
+        elif offer.tariff_id not in prices:
+            found[offer.pk] = "a tariff without a version"
+        elif missing := prices[offer.tariff_id].lacking():
+            names = ", ".join(rate_name(*which) for which in dict.fromkeys(missing))
+            found[offer.pk] = f"a tariff without a rate for {names}"
+    return found
+
+
+def warnings(offers: Iterable[Offer]) -> list[str]:
+    """A sentence for each of `offers` that is active and has no price."""
+    active = [offer for offer in offers if offer.active]
+    lacking = lacks(active)
+    return [f"{offer} has {lacking[offer.pk]}: {WITHOUT_A_PRICE}." for offer in active if offer.pk in lacking]
+
+
+def _prices(version: TariffVersion) -> Prices:
+    return by_size((rate.item, rate.above, Rate(rate.cost, rate.charge)) for rate in version.rates.all())
