@@ -9,10 +9,12 @@ from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.forms.utils import pretty_name
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
+from django.utils.text import capfirst
 from unfold.paginator import InfinitePaginator
 from unfold.views import ChangeList
 from unfold.widgets import (
@@ -285,3 +287,10 @@ class Rows(OperatorsOnly, FriendlyForms, TabularInline):
 
     extra = 0
     hide_title = True
+
+    def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+        """Rows whose inputs carry their column's name: no label stands beside them."""
+        rows = super().get_formset(request, obj, **kwargs)
+        for name, field in rows.form.base_fields.items():
+            field.widget.attrs.setdefault("aria-label", capfirst(field.label or pretty_name(name)))
+        return rows

@@ -175,7 +175,7 @@ class ApiKey(models.Model):
         verbose_name = "key"
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.prefix})"
+        return f"{self.project}/{self.name} ({self.prefix})"
 
     def clean(self) -> None:
         """Raises ValidationError for a window that never opens."""

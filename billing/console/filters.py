@@ -184,7 +184,8 @@ class KeyFilter(ChosenFilter):
     title = parameter_name = "key"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        keys = ApiKey.objects.filter(asked_for(request, project="project", key="pk")).order_by("name")
+        asked = ApiKey.objects.filter(asked_for(request, project="project", key="pk"))
+        keys = asked.select_related("project__organization").order_by("name")
         return [(str(key.pk), str(key)) for key in keys]
 
 

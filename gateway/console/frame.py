@@ -55,6 +55,11 @@ def stylesheet(request: HttpRequest) -> str:
     return static("console/theme.css")
 
 
+def script(request: HttpRequest) -> str:
+    """The address of the console's own script."""
+    return static("console/names.js")
+
+
 def icon(request: HttpRequest) -> str:
     """The address of the tab's icon."""
     return static("console/icon.svg")

@@ -50,6 +50,7 @@ class ChoiceWeightPage(Page):
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if db_field.name == "weight":
             field.validators.append(MinValueValidator(0))
+            field.widget.attrs["aria-label"] = "Weight"  # in the list no label stands beside it
         return field
 
     def get_readonly_fields(self, request: HttpRequest, obj: ChoiceWeight | None = None) -> tuple[str, ...]:

@@ -105,3 +105,25 @@ def test_the_counters_have_one_writer(alice: Tenant) -> None:
         cursor.execute("select has_table_privilege('meterline_console', 'billing_counter', 'insert, update, delete')")
         assert cursor.fetchone() == (False,)
     assert Counter.objects.filter(subject=alice.project.pk).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("amount", "used", "shown"),
+    [
+        ("10", "0", ("far", "0 %")),
+        ("10", "7.9", ("far", "79 %")),
+        ("10", "8", ("near", "80 %")),
+        ("10", "9.999", ("near", "100 %")),
+        ("10", "10", ("over", "100 %")),
+        ("10", "21.5", ("over", "215 %")),
+        ("0", "0", ("far", "-")),
+        ("0", "0.01", ("over", "more")),
+    ],
+)
+def test_a_budget_that_is_spent_looks_like_it(amount: str, used: str, shown: tuple[str, str], alice: Tenant) -> None:
+    client = console()
+    make(client, alice, amount=amount, hard=[])
+    Counter.objects.filter(subject=alice.project.pk).update(used=Decimal(used))
+    page = client.get(reverse("admin:billing_budget_changelist"), {"q": alice.organization.slug}).context["cl"]
+    (budget,) = page.result_list
+    assert page.model_admin.share(budget) == shown

@@ -5,6 +5,7 @@ import secrets
 from typing import Any
 
 import pytest
+from django.contrib.messages import get_messages
 from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test import Client
@@ -12,9 +13,11 @@ from django.urls import reverse
 
 from accounts.sealing import CannotOpen
 from routing.models import Credential, Provider, validate_base_url
+from routing.starter.vendors import VENDORS
 from tests.console.browser import console, filled, submit
 
 FORM = "provider_form"
+ADD = reverse("admin:routing_provider_add")
 ADDRESS = "https://vendor.example/v1"
 
 
@@ -250,3 +253,30 @@ def test_a_whole_endpoint_is_no_base_url(provider: Provider, path: str, end: str
     assert f"leave {path} off" in response.content.decode()
     assert Provider.objects.get(pk=provider.pk).base_url == ADDRESS
     validate_base_url("https://vendor.example/models")  # a base path that a vendor has
+
+
+def test_a_well_known_vendor_is_filled_in() -> None:
+    client = console()
+    html = client.get(ADD).content.decode()
+    assert all(f'href="?vendor={vendor.slug}"' in html for vendor in VENDORS)
+    for vendor in VENDORS:
+        fields = filled(client.get(ADD, {"vendor": vendor.slug}).content.decode(), "provider_form")
+        assert fields["base_url"] == [vendor.base_url] and fields["slug"] == [vendor.slug]
+        assert fields["cap_field"] == [vendor.cap_field] and fields["auth_style"] == [vendor.auth_style]
+        assert ("stream_usage" in fields) == vendor.stream_usage
+    assert filled(client.get(ADD, {"vendor": "nobody"}).content.decode(), "provider_form")["slug"] == [""]
+
+
+def test_it_says_when_a_well_known_vendor_needs_something_else() -> None:
+    client, slug = console(), f"vendor-{secrets.token_hex(4)}"
+    typed = {"slug": slug, "name": "V", "base_url": "https://api.openai.com/v1", "auth_style": "none"}
+    response = submit(client, ADD, "provider_form", **typed)
+    assert response.status_code == 302
+    provider = Provider.objects.get(slug=slug)
+    assert provider.cap_field == "max_tokens"
+    said = [str(message) for message in get_messages(response.wsgi_request)]
+    assert "openai at this address is known to need: Auth style bearer, Cap field max_completion_tokens." in said
+    right = {"auth_style": "bearer", "cap_field": "max_completion_tokens"}
+    response = submit(client, reverse("admin:routing_provider_change", args=[provider.pk]), "provider_form", **right)
+    assert not any("is known to need" in str(message) for message in get_messages(response.wsgi_request))
+    provider.delete()

@@ -235,7 +235,7 @@ def test_a_page_shows_what_the_amounts_are_made_of(alice: Tenant) -> None:
     tries = response.context["tries"]["rows"]
     assert [row[:1] + row[2:8] for row in tries] == [
         (1, "first", "model-1", "failed", "timeout", 503, "-"),
-        (2, "vendor", "model-1", "completed", "-", "-", "0.41 s"),
+        (2, "vendor", "model-1", "completed", "-", "-", "412 ms"),
     ]
     (posting,) = response.context["postings"]["rows"]
     assert posting[1:] == ("settle", f"tenant:{alice.organization.slug}", "revenue", "0.00132 USD")
@@ -352,3 +352,16 @@ def test_money_in_lists_is_short_and_its_title_exact(amount: str, text: str) -> 
     shown = money(Decimal(amount))
     assert f">{text}</span>" in shown
     assert exact(shown) == dollars(Decimal(amount))
+
+
+def test_a_tenant_is_looked_for_not_listed(alice: Tenant, charlie: Tenant) -> None:
+    client = console()
+    make_usage(alice)
+    html = client.get(LIST, of(alice)).content.decode()
+    assert f'<option value="{alice.organization.pk}" selected>{alice.organization.slug}</option>' in html
+    assert str(charlie.organization.pk) not in html and charlie.organization.slug not in html
+    asked = {"app_label": "accounts", "model_name": "project", "field_name": "organization"}
+    for name, value in asked.items():
+        assert f'data-{name.replace("_", "-")}="{value}"' in html
+    found = client.get(reverse("admin:autocomplete"), {**asked, "term": charlie.organization.slug}).json()
+    assert found["results"] == [{"id": str(charlie.organization.pk), "text": charlie.organization.slug}]

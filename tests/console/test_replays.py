@@ -1,5 +1,6 @@
 """A policy is replayed before it is saved: asked for in the console, done by a worker, watched and stopped."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -151,3 +152,44 @@ def test_only_operators_see_it(alice: Tenant, traffic: tuple[Model, list[Provide
     replay.refresh_from_db()
     assert not replay.stop
     assert console().get(reverse("admin:routing_policy_replayed", args=[10**9])).status_code == 404
+
+
+def test_a_replay_ends_in_the_policy_it_tried(alice: Tenant, traffic: Any) -> None:
+    client = console()
+    _, (_, two) = traffic
+    made = asked(client, alice, two)
+    with worker():
+        run(made.pk)
+    shown = reverse("admin:routing_policy_replayed", args=[made.pk])
+    keep = reverse("admin:routing_policy_keep", args=[made.pk])
+    html = client.get(shown).content.decode()
+    assert keep in html and f"{ASK}?policy=" in html
+    assert client.get(keep).status_code == 405 and not Policy.objects.filter(project=alice.project).exists()
+    saved = client.post(keep)
+    policy = Policy.objects.get(project=alice.project)
+    assert (saved.status_code, saved["Location"]) == (302, page(Policy, "change", policy.pk))
+    assert (policy.level, policy.strategy, policy.factor, policy.providers) == ("project", "order", "", [two.slug])
+    # What it says has the place of what the project's policy says meanwhile.
+    Policy.objects.filter(pk=policy.pk).update(strategy="round_robin", max_attempts=7, providers=None)
+    assert client.post(keep).status_code == 302
+    policy.refresh_from_db()
+    assert (policy.strategy, policy.max_attempts, policy.providers) == ("order", None, [two.slug])
+    assert f"As it was replayed in {made.pk}." in client.get(page(Policy, "history", policy.pk)).content.decode()
+    # The same policy on other traffic.
+    (again,) = re.findall(rf'href="({re.escape(ASK)}\?policy=[^"]+)"', html)
+    fields = filled(client.get(again).content.decode(), "replay_form")
+    assert client.post(ASK, {**fields, "window": "1"}).status_code == 302
+    other = Replay.objects.latest("pk")
+    assert (other.policy, other.subject, other.project) == (made.policy, made.subject, made.project)
+
+
+def test_a_replayed_policy_that_is_wrong_by_now_is_not_saved(alice: Tenant, traffic: Any) -> None:
+    client = console()
+    made = asked(client, alice, traffic[1][1])
+    Replay.objects.filter(pk=made.pk).update(
+        policy=["project", None, str(alice.project.pk), None, "order", *[None] * 10]
+    )
+    assert client.post(reverse("admin:routing_policy_keep", args=[made.pk])).status_code == 302
+    assert not Policy.objects.filter(project=alice.project).exists()
+    assert console(superuser=False).post(reverse("admin:routing_policy_keep", args=[made.pk])).status_code == 403
+    assert client.post(reverse("admin:routing_policy_keep", args=[2**60])).status_code == 404

@@ -173,3 +173,68 @@ def test_a_row_left_open_is_no_rate(tariff: Tariff) -> None:
     }
     assert submit(console(), f"{ADD}?tariff={tariff.pk}", FORM, **more).status_code == 302
     assert [item for item, _, _ in rates(tariff.versions.get())] == ["input", "output"]
+
+
+ADD_TARIFF = reverse("admin:billing_tariff_add")
+
+
+def test_a_tariff_and_its_prices_are_made_on_one_page() -> None:
+    client, slug = console(), f"tariff-{secrets.token_hex(4)}"
+    html = client.get(ADD_TARIFF).content.decode()
+    assert "dollars per million tokens" in html and "dollars each of a request and of a web search" in html
+    start = (timezone.now() + HOUR).replace(microsecond=0)
+    prices = {"rates__0__cost": "0.4", "rates__0__charge": "0.44", "rates__1__cost": "1.6", "rates__1__charge": "1.76"}
+    made = submit(client, ADD_TARIFF, "tariff_form", slug=slug, name="A", note="list", **prices, **at(start))
+    assert made.status_code == 302
+    tariff = Tariff.objects.get(slug=slug)
+    version = tariff.versions.get()
+    assert (tariff.name, version.effective_from, version.note) == ("A", start, "list")
+    assert rates(version) == [
+        ("input", Decimal("0.4"), Decimal("0.44")),
+        ("output", Decimal("1.6"), Decimal("1.76")),
+    ]
+    # Afterwards the price changes by a version alone.
+    html = client.get(reverse("admin:billing_tariff_change", args=[tariff.pk])).content.decode()
+    assert "rates-0-charge" not in html and "effective_from" not in html
+    assert (
+        submit(client, reverse("admin:billing_tariff_change", args=[tariff.pk]), "tariff_form", name="B").status_code
+        == 302
+    )
+    assert tariff.versions.get() == version
+
+
+def test_a_tariff_made_in_a_popup_is_given_to_the_page_that_asked() -> None:
+    client, slug = console(), f"tariff-{secrets.token_hex(4)}"
+    address = f"{ADD_TARIFF}?_popup=1&_to_field=id"
+    before = timezone.now()
+    made = submit(client, address, "tariff_form", slug=slug, rates__0__charge="1", rates__1__charge="2")
+    tariff = Tariff.objects.get(slug=slug)
+    assert made.status_code == 200 and f"&quot;value&quot;: &quot;{tariff.pk}&quot;" in made.content.decode()
+    version = tariff.versions.get()
+    assert before <= version.effective_from <= timezone.now()
+    assert rates(version) == [("input", None, Decimal(1)), ("output", None, Decimal(2))]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"slug": ""},
+        {"effective_from_0": "2026-02-30"},
+        {"rates__0__charge": "-1"},
+        {"rates__1__item": "input"},
+        {"rates__TOTAL_FORMS": "0"},
+        {"rates__0__DELETE": "on", "rates__1__DELETE": "on"},
+    ],
+)
+def test_a_tariff_that_is_wrong_makes_nothing(wrong: dict[str, str]) -> None:
+    before = (Tariff.objects.count(), TariffVersion.objects.count(), Rate.objects.count())
+    fields = {"slug": f"tariff-{secrets.token_hex(4)}", "rates__0__charge": "1", **wrong}
+    response = submit(console(), ADD_TARIFF, "tariff_form", **fields)
+    assert response.status_code == 200 and "Please correct the error" in response.content.decode()
+    assert (Tariff.objects.count(), TariffVersion.objects.count(), Rate.objects.count()) == before
+
+
+def test_a_version_without_rates_is_none(tariff: Tariff) -> None:
+    response = submit(console(), f"{ADD}?tariff={tariff.pk}", FORM, rates__TOTAL_FORMS="0")
+    assert "A version without rates prices nothing" in response.content.decode()
+    assert not tariff.versions.exists()
