@@ -77,7 +77,7 @@ class RateRows(Rows):
 
     model = Rate
     formset = RateFormSet
-    verbose_name_plural = "rates: dollars per million tokens; dollars each of a request and of a web search"
+    verbose_name_plural = "rates: dollars per million tokens, or each"
     fields = ("item", "above", "cost", "charge")
     ordering = ("pk",)
 

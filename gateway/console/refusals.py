@@ -9,7 +9,8 @@ from psycopg.errors import QueryCanceled
 
 def refusal(request: HttpRequest, status: int, title: str, words: str) -> HttpResponse:
     """A page that says why there is none, with the way back."""
-    context = {**admin.site.each_context(request), "title": title, "words": words}
+    frame = "admin/base_site.html" if request.user.is_authenticated else "unfold/layouts/unauthenticated.html"
+    context = {**admin.site.each_context(request), "title": title, "words": words, "frame": frame}
     return render(request, "admin/refusal.html", context, status=status)
 
 
