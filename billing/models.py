@@ -256,17 +256,17 @@ class Basis(models.TextChoices):
     """What the charge rests on."""
 
     REPORTED = "reported", "Usage reported by the provider"
-    ESTIMATED = "estimated", "Estimated from what was relayed"
-    NOTHING = "nothing", "Nothing was relayed"
-    CAPPED = "capped", "Capped at the hold"
-    UNKNOWN = "unknown", "Unknown: the process died, or nobody could read the answer"
+    ESTIMATED = "estimated", "Estimated from what was read and written"
+    NOTHING = "nothing", "Nothing was done"
+    CAPPED = "capped", "Capped at the hold and what the budget had left"
+    UNKNOWN = "unknown", "Unknown: nobody could count it"
 
 
 class Usage(models.Model):
     """One generation, whatever its end: who called, what was used, what it cost, and the arithmetic.
 
     Token counts are inclusive buckets (see `billing/tokens.py`). `charge` is what the tenant pays, `provider_cost` what
-    the provider takes, `overrun` what exceeded the hold of a hard budget and nobody pays. Times are UTC, durations
+    the provider takes, `overrun` what exceeded the hold and the rest of a hard budget, so that nobody pays it. Times are UTC, durations
     milliseconds; `ttft_ms` is the time to a stream's first meaningful event, or to the first bytes of a whole answer.
     """
 
