@@ -95,28 +95,38 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             yield KEEP_ALIVE
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
-        while not reader.complete:
-            data = reply.take()
-            if data is None and (data := await pace.wait(reply.coming())) is None:
-                yield KEEP_ALIVE
-                continue
-            if not data:
-                reader.end()
-                break
-            pace.heard()
-            waiting += reader.feed(data)
-            if reader.meaningful or not call.asked.stream:
-                if attempt.row.ttft_ms is None:
-                    generation.first_event()
-                if waiting:
-                    attempt.relayed = True
-                    yield b"".join(waiting)
-                    waiting.clear()
-                    pace.told()
-            if reader.fault:  # it waited for the frames before it
-                raise reader.fault
-            if reader.relayed_bytes > most_bytes:
-                raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
+        try:
+            while not reader.complete:
+                if reader.stopped and not generation.reads_on(pace):
+                    reader.conclude()
+                    break
+                data = reply.take()
+                if data is None and (data := await pace.wait(reply.coming())) is None:
+                    yield KEEP_ALIVE
+                    continue
+                if not data:
+                    reader.end()
+                    break
+                pace.heard()
+                if generation.drain is not None:
+                    generation.drain.read(len(data))
+                waiting += reader.feed(data)
+                if reader.meaningful or not call.asked.stream:
+                    if attempt.row.ttft_ms is None:
+                        generation.first_event()
+                    if waiting:
+                        attempt.relayed = True
+                        yield b"".join(waiting)
+                        waiting.clear()
+                        pace.told()
+                if reader.fault:  # it waited for the frames before it
+                    raise reader.fault
+                if reader.relayed_bytes > most_bytes:
+                    raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
+        except UpstreamFault:
+            if not reader.stopped:
+                raise
+            reader.conclude()  # what was wanted of it is whole
         if waiting:
             attempt.relayed = True
             yield b"".join(waiting)

@@ -69,6 +69,7 @@ class Settlement(msgspec.Struct):
     attempts: int = 0
     app: str | None = None
     upstream_id: str = ""
+    service_tier: str | None = None
     error: str = ""
     finish_reason: str = ""
     native_finish_reason: str = ""

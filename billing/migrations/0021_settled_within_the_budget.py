@@ -1,5 +1,5 @@
-"""Step: expand. A settlement may take what was held and what the budget still has, and the ledger is dated as its
-generation is. Processes from before call `billing_settle`, which is kept.
+"""Step: expand. A settlement may take what was held and what the budget still has, the ledger is dated as its
+generation is, and usage says which class of service was served. Processes from before call `billing_settle`, which is kept.
 """
 
 from pathlib import Path
@@ -12,6 +12,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 class Migration(migrations.Migration):
     dependencies = [("billing", "0010_fewer_steps")]
     operations = [
+        migrations.AddField("usage", "service_tier", models.TextField(blank=True, null=True)),
         migrations.RunSQL((SQL / "settlement.sql").read_text(), migrations.RunSQL.noop),
         migrations.AlterField(
             model_name="usage",

@@ -191,7 +191,8 @@ begin
                    web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
-                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan
+                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
+                   service_tier = r.service_tier
               from jsonb_populate_recordset(null::billing_usage, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')

@@ -11,8 +11,11 @@ import gc
 import io
 import logging
 import os
+import signal
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing
+from types import FrameType
 from typing import Any, NamedTuple
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
@@ -160,8 +163,13 @@ def _announces_body(scope: Scope) -> bool:
     )
 
 
+def _goes_on(task: "asyncio.Task[Any]") -> bool:
+    """Whether a task whose client has left has something to see to the end, as its call says."""
+    return process.current().open_calls.left(task)
+
+
 class _Watch:
-    """Cancels the request's task when its client leaves.
+    """Cancels the request's task when its client leaves, unless there is something to see to the end.
 
     The task it starts after a moment waits for the server's word of the disconnect; most requests end before that.
     """
@@ -180,7 +188,8 @@ class _Watch:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
-        self._task.cancel()
+        if not _goes_on(self._task):
+            self._task.cancel()
 
     def stop(self) -> None:
         """Ends the watch."""
@@ -239,11 +248,22 @@ async def _send_events(stream: EventStream, send: Send) -> None:
         part: bytes | None = stream.body
         while part is not None:
             event = {"type": "http.response.body", "body": part, "more_body": True}
-            await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            try:
+                await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            except TimeoutError:
+                if _goes_on(task):
+                    await _forgo(stream)
+                raise
             part = await anext(stream.parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         deadline.close()
+
+
+async def _forgo(stream: EventStream) -> None:
+    """Sees a stream to its end that nobody takes any more."""
+    async for _ in stream.parts:
+        pass
 
 
 async def _refuse(error: GatewayError, scope: Scope, send: Send) -> None:
@@ -306,6 +326,7 @@ class Application:
                     if self.serves_api:
                         here = process.install()
                         await here.start()
+                        _when_told_to_stop(here.drains.give_up)
                     _settle_memory()
                 except Exception as error:
                     logger.exception("the gateway could not start")
@@ -318,6 +339,19 @@ class Application:
                     process.uninstall()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _when_told_to_stop(act: Callable[[], None]) -> None:
+    """Has `act` run in the loop at SIGTERM, before the server does what it does then."""
+    server, loop = signal.getsignal(signal.SIGTERM), asyncio.get_running_loop()
+    if not callable(server) or threading.current_thread() is not threading.main_thread():
+        return
+
+    def told(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(act)
+        server(number, frame)
+
+    signal.signal(signal.SIGTERM, told)
 
 
 def _settle_memory() -> None:

@@ -64,6 +64,7 @@ class Metrics(ApiView):
         """The process's metrics."""
         here = process.current()
         telemetry.open_calls.set(len(here.open_calls))
+        telemetry.drains.set(len(here.drains))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)

@@ -12,10 +12,12 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.tokenizers import Tokenizers
 from gateway.upstream.client import Upstream
 from gateway.upstream.egress import Egress, parse_allow
 from routing.health.retries import RetryBudget
@@ -29,22 +31,29 @@ class OpenCall(Protocol):
 
     def cut(self) -> None: ...
 
+    def left(self) -> bool: ...
 
-class OpenCalls(set[OpenCall]):
-    """The calls in progress, so that a revoked key's are cut and not only its next ones refused.
+
+class OpenCalls(dict["asyncio.Task[Any]", OpenCall]):
+    """The calls in progress by their tasks, so that a revoked key's are cut and not only its next ones refused.
 
     Keys end seldom, and then all calls are looked through.
     """
 
+    def left(self, task: "asyncio.Task[Any]") -> bool:
+        """The client that `task` answers has left; whether the task is to go on all the same."""
+        call = self.get(task)
+        return call is not None and call.left()
+
     def cut(self, keys: Collection[UUID]) -> None:
         """Cuts every call of `keys`."""
-        for call in [call for call in self if call.caller.key in keys]:
+        for call in [call for call in self.values() if call.caller.key in keys]:
             call.cut()
 
     def cut_expired(self) -> None:
         """Cuts the calls of keys that have expired since their calls began."""
         now = datetime.now(UTC)
-        for call in [call for call in self if not call.caller.is_alive(now)]:
+        for call in [call for call in self.values() if not call.caller.is_alive(now)]:
             call.cut()
 
 
@@ -53,6 +62,8 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.drains = Drains(settings.DRAINS_AT_ONCE)
+        self.tokenizers = Tokenizers()
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.ejections = Ejections(self.backbone.connections)
         self.health = self.ejections.health

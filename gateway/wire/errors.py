@@ -192,7 +192,8 @@ class UpstreamFault(GatewayError):
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status
-        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said
+        self.sent = True  # the provider was sent the request, or may have been
         self.type = shown.type
         self.status = shown.status
         if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):

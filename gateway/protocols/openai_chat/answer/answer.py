@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 MAX_WHOLE = 32 << 20  # Bytes of a JSON body.
 MAX_ASSEMBLED = 64 << 20  # Bytes of a stream that is put together in memory: some 300,000 tokens.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
-MAX_ID = 200  # Characters kept of an upstream's id.
+MAX_ID = 200  # Characters kept of an upstream's id,
+MAX_TIER = 32  # and of the class of service it names.
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
@@ -51,7 +52,8 @@ class AnswerReader:
     - `output_cap`: tokens the upstream was allowed for the answer, so that one that reached it and says that it
       just stopped is shown as cut off; None: not known
     - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
-      them; once all choices have, nothing more is read
+      them; once all choices have, the answer is `stopped`: what follows is only counted, until the upstream ends or
+      `conclude` is called
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
 
@@ -60,15 +62,17 @@ class AnswerReader:
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
     - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
+    - `stopped`: see `stops`
     - `usage`: the upstream's counts, None if it sent none that can be believed; `usage_suspect`: it sent a lie
     - `fault`: see `feed`
     - `skipped`: events ignored as keep-alives
     - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
+    - `tier`: the class of service it said that it served; empty if it did not
     """
 
     __slots__ = (
-        *("complete", "fault", "meaningful", "skipped", "upstream_id", "usage", "usage_suspect"),
-        *("_answer", "_beside_usage", "_choices", "_cost", "_dialect", "_events", "_fed", "_late"),
+        *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id", "usage", "usage_suspect"),
+        *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_fed", "_late"),
         *("_manner", "_opening", "_ours", "_output_cap", "_request", "_seen", "_streams", "_top", "_usage", "_whole"),
     )
 
@@ -86,11 +90,11 @@ class AnswerReader:
         after: str = "",
     ) -> None:
         self.meaningful = False
-        self.complete = False
+        self.complete = self.stopped = self._cut_short = False
         self.usage: Tokens | None = None
         self.usage_suspect = False
         self.skipped = 0
-        self.upstream_id = ""
+        self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
         self._request = request
         self._streams = request.stream
@@ -135,6 +139,18 @@ class AnswerReader:
         for choice in self._choices.values():
             total += choice.bytes
         return total
+
+    @property
+    def reasoning_bytes(self) -> int:
+        """How many of them are reasoning."""
+        return sum(choice.reasoning_bytes for choice in self._choices.values())
+
+    @property
+    def counted(self) -> bool:
+        """Whether `usage` counts the whole answer: nothing more was to come when it did."""
+        if self.usage is None:
+            return False
+        return all(choice.over for choice in self._choices.values()) or (self.complete and not self._cut_short)
 
     @property
     def said(self) -> str:
@@ -213,6 +229,12 @@ class AnswerReader:
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
 
+    def conclude(self) -> None:
+        """Nothing more is wanted of a `stopped` answer: it is whole as it is."""
+        if not self.complete:
+            self._cut_short = True
+            self._done()
+
     def set_usage(self, tokens: Tokens, *, instead: bool = False) -> None:
         """Show these counts to the client, if the upstream sent none that can be, or `instead` of them. `usage` stays
         as it was.
@@ -271,8 +293,8 @@ class AnswerReader:
             if self.complete:
                 return
             self._event(name, payload, out)
-            if self._manner.stops and self._stopped() and not self.complete:
-                self._done()
+            if self._manner.stops and not self.stopped:
+                self.stopped = self._all_stopped()
 
     def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
         try:
@@ -321,7 +343,7 @@ class AnswerReader:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
-        elif self._streams:
+        elif self._streams and not self.stopped:
             out.append((b"event: " + name + b"\n" if name else b"") + sse.encode(_encode(chunk)))
 
     def _chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
@@ -329,6 +351,7 @@ class AnswerReader:
         usage = chunk.pop("usage", None)
         if usage is not None:
             self._take_usage(usage)
+            self._note_id(chunk)
         choices = chunk.get("choices")
         if not self.upstream_id:
             self._note_id(chunk)
@@ -353,15 +376,17 @@ class AnswerReader:
         chunk["choices"] = kept
         return chunk if kept else None
 
-    def _stopped(self) -> bool:
+    def _all_stopped(self) -> bool:
         """Whether each choice the client asked for has met one of its stop sequences."""
         stopped = sum(choice.stopped for choice in self._choices.values())
         return stopped == len(self._choices) >= self._request.n
 
     def _note_id(self, answer: dict[str, Any]) -> None:
-        id = answer.get("id")
-        if type(id) is str:
+        id, tier = answer.get("id"), answer.get("service_tier")
+        if type(id) is str and not self.upstream_id:
             self.upstream_id = id.replace("\0", "")[:MAX_ID]
+        if type(tier) is str:
+            self.tier = tier.replace("\0", "")[:MAX_TIER]
 
     def _take_usage(self, usage: Any) -> None:
         """The last usage that is no placeholder stands, be it repeated, growing or a lie."""
@@ -390,12 +415,12 @@ class AnswerReader:
             raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
-        choices = answer.get("choices")
-        if type(choices) is not list or not choices:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer has no choices")
         usage = answer.pop("usage", None)
         if usage is not None:
             self._take_usage(usage)
+        choices = answer.get("choices")
+        if type(choices) is not list or not choices:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer has no choices")
         self._note_id(answer)
         answer.update(self._ours)
         answer["choices"] = choices = one_an_index(choices, self._request.n)
