@@ -36,7 +36,7 @@ GOVERNED: dict[str, Any] = {
     "functions": [{"name": "f"}],
     "parallel_tool_calls": False,
     "user_id": "u",
-    "service_tier": "flex",
+    "service_tier": "default",
     "store": True,
 }
 
