@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0004_dialects")]
+    dependencies = [("accounts", "0031_unknown_params")]
     operations = [
         migrations.AddField(
             "apikey",

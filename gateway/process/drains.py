@@ -6,7 +6,7 @@ kept is the bound. Past it the call is given up, and its bill is an estimate.
 
 import asyncio
 from collections import Counter
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from gateway.process import telemetry
@@ -20,6 +20,8 @@ class Drained(Protocol):
 
     @property
     def organization(self) -> UUID: ...
+
+    def left(self) -> bool: ...
 
     def give_up(self) -> None: ...
 
@@ -52,14 +54,23 @@ class Drain:
 
 
 class Drains:
-    """Those of a process. An organization has at most half of the places."""
+    """Those of a process. An organization has at most half of the places.
+
+    `calls`: those that might be read on, by their tasks.
+    """
 
     def __init__(self, most: int) -> None:
         self.bytes = 0
+        self.calls: dict[asyncio.Task[Any], Drained] = {}
         self._most = most
         self._open: set[Drained] = set()
         self._shares: Counter[UUID] = Counter()
         self._over = False
+
+    def left(self, task: "asyncio.Task[Any]") -> bool:
+        """The client that `task` answers has left; whether the task is to go on all the same."""
+        call = self.calls.get(task)
+        return call is not None and call.left()
 
     def begin(self, call: Drained, seconds: float | None) -> Drain | None:
         """A place for a call, `seconds` long (None: as long as the provider may take); None: there is none."""

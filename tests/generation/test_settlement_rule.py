@@ -149,6 +149,7 @@ def left_at_once(scene: Scene) -> None:
 def left_amid(scene: Scene) -> None:
     leaves(scene, "stop", f"hold=3&{SAYS}&text=one%20two%20three%20four%20five", output=True)
     scene.estimate = HI, 0  # the words that were read stand in the row
+    scene.row()
     scene.simulated.release()
 
 
