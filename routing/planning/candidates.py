@@ -84,9 +84,7 @@ class Wanted(Struct):
 
     def searches_at(self, offer: Offer) -> int:
         """Searches of the web that an offer may bill, at most."""
-        if not self.searches or (offer.supported_parameters and SEARCHES not in offer.supported_parameters):
-            return 0
-        return self.searches * self.copies
+        return self.searches * self.copies if self.searches and SEARCHES in offer.supported_parameters else 0
 
     def said(self) -> dict[str, Any]:
         """What a plan's record keeps of it: sizes, and what is not as usual."""
