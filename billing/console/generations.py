@@ -106,6 +106,7 @@ class GenerationPage(Record):
                     "provider",
                     "upstream_model",
                     "upstream_id",
+                    "service_tier",
                     "first_token",
                     "duration",
                 )
