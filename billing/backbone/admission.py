@@ -17,6 +17,7 @@ import psycopg
 
 from billing.backbone.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
 from billing.backbone.leases import Lease
+from billing.ids import new_hex
 
 PATIENCE = 0.18  # seconds a request waits for its hold
 GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
@@ -128,6 +129,31 @@ class Admission:
             return verdict
         del self._ours[item.id]
         raise verdict
+
+    async def warm(self) -> None:
+        """Asks for a hold that is refused, so that a connection is open and the functions are compiled on it before
+        the first request waits for that. Raises `DatabaseAway`.
+        """
+        nobody = UUID(int=0)
+        await self._admit(
+            [
+                HoldItem(
+                    id=new_hex(),
+                    attempt=new_hex(),
+                    key=nobody,
+                    model="",
+                    money=None,
+                    offers=[],
+                    cap=1,
+                    min_cap=1,
+                    tokens=0,
+                    least=0,
+                    answer=None,
+                    copies=1,
+                    facts={"organization": nobody, "project": nobody},
+                )
+            ]
+        )
 
     def _leave(self, id: str, future: "asyncio.Future[Held | Refused | DatabaseAway]") -> None:
         """Nobody waits for this hold any more.

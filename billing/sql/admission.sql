@@ -256,6 +256,10 @@ returns table (id uuid, alive boolean)
 language plpgsql as $$
 #variable_conflict use_column
 begin
+    -- Whoever ends a generation at this moment finds the attempt, or the attempt finds no hold any more.
+    perform 1 from billing_hold h
+      where h.id in (select (e->>'generation')::uuid from jsonb_array_elements(p_items) e)
+      order by h.id for key share;
     insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault, model)
     select r.id, r.generation, r.number, r.provider, r.upstream_model, clock_timestamp(), 'dialling', '',
            coalesce(r.model, '')

@@ -45,6 +45,8 @@ class Readiness(ApiView):
             missing.append("database")
         if spool.full:
             missing.append("disk")
+        if here.leaving:
+            missing.append("stopping")
         state = {
             "status": "unready" if missing else "ready",
             "missing": missing,

@@ -28,13 +28,15 @@ from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, refusal, unavailable
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
-from gateway.process.deadline import NEVER, Deadline
+from gateway.process.deadline import NEVER, Deadline, boot_time
 from gateway.process.process import Process
 from gateway.request.planning import Call
-from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault
+from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
+# Between the end of the dials' own time, a call's cut and the end of its hold: clocks differ, and a cut takes a moment.
+SPARE_SECONDS = 30
 # Of a 429 or a 503 a client wants to know when to come back.
 _COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 
@@ -46,7 +48,8 @@ class Generation:
     - `begun`: the client has been sent a byte
     - `attempts`: the dials, in order; `attempt`: the last one, which is running, or is the one that answered
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
-    - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
+    - `deadline`: of the task that holds; `ends_by`: when it is cut at the latest, before its hold is taken for free
+    - `created`: seconds since 1970, the same in all that the client sees
     """
 
     def __init__(self, process: Process, call: Call) -> None:
@@ -56,18 +59,20 @@ class Generation:
         self.attempts: list[Attempt] = []
         self.attempt: Attempt
         self.deadline: Deadline
+        self.ends_by = NEVER
         self.created = int(time.time())
         self._process = process
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
-        self._itinerary = Itinerary(call.plan, process.ejections)
+        self._itinerary = Itinerary(call.plan, process.ejections, call.caller.organization)
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
         self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._cut = False
+        self._cut: GatewayError | None = None  # why it was stopped
+        self._lost: list[Try] = []  # their rows may have been written, and nobody dialled
         self._bill: Bill | None = None  # once settled
 
     @property
@@ -102,6 +107,12 @@ class Generation:
         self._go_on_with(attempt)
         return self
 
+    def _longest(self) -> float:
+        """How many seconds the dials may take together, by their own deadlines."""
+        policy = self.call.plan.policy
+        dials = max(candidate.offer.provider.total_timeout for candidate in self.call.offers)
+        return min(policy.total_timeout or NEVER, dials * (policy.max_attempts or 1))
+
     async def _hold(self, attempt: Attempt) -> Held | None:
         """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
         it does. Offers further on that it does not cover are left out as well.
@@ -109,7 +120,10 @@ class Generation:
         call = self.call
         self._facts = facts(call, attempt.candidate)
         expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
-        item = hold_item(call, attempt.candidate, attempt.row, self._facts, self.continues, expected)
+        seconds = self._longest() + SPARE_SECONDS
+        self.ends_by = boot_time() + seconds
+        known = {**self._facts, "seconds": seconds + SPARE_SECONDS}
+        item = hold_item(call, attempt.candidate, attempt.row, known, self.continues, expected)
         try:
             held = await self._process.backbone.admission.hold(item)
         except Refused as refused:
@@ -120,8 +134,8 @@ class Generation:
         except DatabaseAway as error:
             raise unavailable(1) from error
         except asyncio.CancelledError:
-            if error_of_cut := self.was_cut():
-                raise error_of_cut from None
+            if reason := self.was_cut():
+                raise reason from None
             raise
         if call.arrival is not None:
             call.arrival.held()
@@ -142,20 +156,19 @@ class Generation:
         if self._ending is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
 
-    def cut(self) -> None:
-        """The key may not be used any more: stops the call, wherever it waits."""
-        if self._task is not None and not self._cut:
-            self._cut = True
+    def cut(self, reason: GatewayError | None = None) -> None:
+        """Stops the call, wherever it waits; without a `reason` because its key may not be used any more."""
+        if self._task is not None and self._cut is None:
+            self._cut = reason or Unauthenticated(REVOKED)
             if self.attempts:
                 self.attempt.given_up()  # nobody may go on in its name
             self._task.cancel()
 
     def was_cut(self) -> GatewayError | None:
-        """After a cancellation: what the client is told if the key's end was the reason; None otherwise."""
-        if not self._cut or self._task is None:
-            return None
-        self._task.uncancel()
-        return Unauthenticated(REVOKED)
+        """After a cancellation: what the client is told if `cut` was the reason; None otherwise."""
+        if self._cut is not None and self._task is not None:
+            self._task.uncancel()
+        return self._cut
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
@@ -184,6 +197,7 @@ class Generation:
         the client is told: the last one.
         """
         self.attempt.failed(fault, self.call.id)
+        let_go(fault)
         now = time.monotonic()
         stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):
@@ -221,22 +235,27 @@ class Generation:
         item = AttemptItem(
             row.id, row.generation, row.number, row.provider, row.upstream_model, row.model, self.caller.key
         )
-        alive = False
+        alive: bool | None = None  # not known
         try:
             with suppress(DatabaseAway, TimeoutError):
                 alive = await self._process.backbone.admission.attempt_again(item)
         finally:
             if not alive:
                 attempt.given_up()
+            if alive is None:
+                row.status, row.fault = Status.CANCELLED.value, "not_dialled"
+                self._lost.append(row)
         if alive:
             self._go_on_with(attempt)
             if not self.relayed:
                 self._ttft_ms = None  # a whole answer may have begun and broken off unseen
-        return alive
+        return bool(alive)
 
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
-        attempt = Attempt(self._process.health, stop, self.call.plan.size_class, self.call.asked.stream)
+        attempt = Attempt(
+            self._process.health, stop, self.caller.organization, self.call.plan.size_class, self.call.asked.stream
+        )
         attempt.row = Try(
             new_hex(),
             self.call.id,
@@ -280,7 +299,7 @@ class Generation:
         assert attempt.reader is not None
         ending = self._settle(Status.COMPLETED, None)
         assert self._bill is not None
-        attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
+        attempt.reader.set_usage(self._bill.tokens)
         try:
             await ending
         except SpoolFull as error:
@@ -295,7 +314,8 @@ class Generation:
 
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
-        ending = self._ending or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated) else Status.FAILED
+        ending = self._ending or self._settle(ended, error)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
             await ending
@@ -307,7 +327,9 @@ class Generation:
         owed = self._bill = self._owed(status, error, self._held)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
-        row.error = _error_code(error, self._cut)
+        row.tries += self._lost
+        row.attempts += len(self._lost)
+        row.error = _error_code(self._cut or error)
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
@@ -348,8 +370,8 @@ def _ms(since: float) -> int:
     return round((time.monotonic() - since) * 1000)
 
 
-def _error_code(error: BaseException | None, cut: bool) -> str:
-    if cut:
+def _error_code(error: BaseException | None) -> str:
+    if isinstance(error, Unauthenticated):
         return "key_revoked"
     if isinstance(error, GatewayError):
         return error.code or error.type

@@ -6,6 +6,7 @@ A plan is made once; what happens while its dials take their time is asked of th
 from collections.abc import Sequence
 from decimal import Decimal
 from math import ceil
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -25,20 +26,25 @@ MOST_RETRY_AFTER = 60  # seconds; who waits longer had better ask again
 
 
 class Stop(Struct):
-    """A candidate, the credential to use, and the probes that were claimed for it and must be begun or released."""
+    """A candidate, the credential to use, and the probes that were claimed for it and must be begun or released.
+
+    `fresh`: it is to be dialled on a new connection, since a kept one has just ended before it answered.
+    """
 
     candidate: Candidate
     credential: Credential | None
     claimed: Sequence[Subject] = ()
+    fresh: bool = False
 
 
 class Itinerary:
-    """The way of one generation. Times are monotonic seconds."""
+    """The way of one generation, of an organization's. Times are monotonic seconds."""
 
-    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_plan", "_size_class", "_stops")
+    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_organization", "_plan", "_size_class", "_stops")
 
-    def __init__(self, plan: Plan, ejections: Ejections) -> None:
+    def __init__(self, plan: Plan, ejections: Ejections, organization: UUID) -> None:
         self._plan = plan
+        self._organization = organization
         self._ejections = ejections
         self._health = ejections.health
         self._size_class = plan.size_class
@@ -61,6 +67,8 @@ class Itinerary:
 
     async def after(self, candidate: Candidate, fault: UpstreamFault, now: float) -> Stop | None:
         """Where it goes when `candidate` failed; None: nowhere."""
+        if fault.stale and (stop := await self._once_more(candidate, now)):
+            return stop
         if fault.kind in OF_THE_CREDENTIAL and (stop := await self._with_another_credential(candidate, now)):
             return stop
         ways = self._left, self._affordable()
@@ -82,15 +90,28 @@ class Itinerary:
 
     def retry_after(self, now: float) -> int | None:
         """Whole seconds, at least 1, until the first candidate may be used again; None when none has to rest."""
-        offers = [candidate.offer for candidate in self._plan.ordered()]
-        found = self._health.standings(offers, self._size_class, now)
+        found = self._standings(self._plan.ordered(), now)
         if all(standing.state is State.USABLE for standing in found):
             return None
         waits = [standing.until - now if standing.state in _NOT_NOW else 0.0 for standing in found]
         return max(1, min(MOST_RETRY_AFTER, ceil(min(waits))))
 
+    async def _once_more(self, candidate: Candidate, now: float) -> Stop | None:
+        """The same candidate, once: what ended was a connection that had been kept, and says nothing of it."""
+        if self._stops[-1].fresh:
+            return None
+        (standing,) = self._standings([candidate], now)
+        stop = await self._stop(candidate, standing) if standing.state not in _NOT_NOW else None
+        if stop is not None:
+            stop.fresh = True
+        return stop
+
+    def _standings(self, candidates: Sequence[Candidate], now: float) -> list[Standing]:
+        offers = [candidate.offer for candidate in candidates]
+        return self._health.standings(offers, self._size_class, now, self._organization)
+
     async def _with_another_credential(self, candidate: Candidate, now: float) -> Stop | None:
-        (standing,) = self._health.standings([candidate.offer], self._size_class, now)
+        (standing,) = self._standings([candidate], now)
         credential = standing.credential
         used = any(stop.candidate is candidate and stop.credential is credential for stop in self._stops)
         if credential is None or used:
@@ -101,7 +122,7 @@ class Itinerary:
         """The first of `left` that may be used, else the first that rests with all others; None: none of these."""
         if not left:
             return None
-        found = self._health.standings([candidate.offer for candidate in left], self._size_class, now)
+        found = self._standings(left, now)
         for states in (_NOW, _AT_WORST):
             for candidate, standing in zip(left, found, strict=True):
                 if standing.state in states and (stop := await self._stop(candidate, standing)):
@@ -115,7 +136,7 @@ class Itinerary:
         """The stop at a candidate; None when somebody else, here or in another process, has its probe."""
         if standing.state is not State.PROBE:
             return self._go(candidate, standing.credential)
-        claimed = await self._ejections.claim(candidate.offer, standing.credential)
+        claimed = await self._ejections.claim(candidate.offer, standing.credential, self._organization)
         return None if claimed is None else self._go(candidate, standing.credential, claimed)
 
     def _go(self, candidate: Candidate, credential: Credential | None, claimed: Sequence[Subject] = ()) -> Stop:

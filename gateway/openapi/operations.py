@@ -122,7 +122,7 @@ CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(InsufficientCredit(""), InsufficientCredit("", code="unknown_price"), NO_MODEL, RateLimited("")),
     *(InvalidRequest("", code="token_limit_too_low"), UnsupportedMediaType("")),
     *(UpstreamFault(kind) for kind in SHOWN),
-    *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (404, 413, 422)),
+    *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (413, 422)),
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
     UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
 )

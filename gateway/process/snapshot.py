@@ -21,7 +21,7 @@ from accounts.callers import Caller
 from billing.backbone import request_limits
 from billing.backbone.batches import Connections, GroupCommit
 from routing import catalog
-from routing.catalog import Catalog
+from routing.catalog import Catalog, Model
 from routing.health import ejections
 from routing.health.rests import Heard
 from routing.planning import policy
@@ -49,7 +49,8 @@ class Snapshot:
     """One moment of the configuration. `version` grows with each swap in this process.
 
     `limits` are requests a minute by subject. `routes` are those of requests that wish nothing, by key and name of
-    model, as they have come (`gateway.request.routes`).
+    model, as they have come (`gateway.request.routes`); `orders` those of all models, by key and the request's words
+    (`gateway.request.shortlist`).
     """
 
     version: int
@@ -58,6 +59,7 @@ class Snapshot:
     policies: Policies
     limits: Mapping[UUID, int] = field(default_factory=dict)
     routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
+    orders: dict[tuple[bytes, tuple[str, ...]], list[Model]] = field(default_factory=dict)
     bounds: dict[bytes, tuple[Bound, ...]] = field(default_factory=dict)
 
     def bounds_of(self, caller: Caller) -> tuple[Bound, ...]:
@@ -99,6 +101,7 @@ class Snapshots:
         self._looking = 0
         self.current = Snapshot(0, {}, Catalog({}), Policies())
         self.read_at = 0.0  # time.monotonic() of the last successful read
+        self.tried = asyncio.Event()  # the first read has come to an end, this way or that
         self.last_change = 0  # the highest `Change.id` that `current` holds
         self._distrusted = True  # load everything
         self._from_xid = 0
@@ -119,10 +122,12 @@ class Snapshots:
                         async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                             pass
             except (psycopg.OperationalError, OSError, TimeoutError) as error:
+                self.tried.set()
                 logger.warning("the snapshot was not refreshed: %s", error)
                 await asyncio.sleep(POLL_SECONDS)
             except Exception:
                 # A change that cannot be applied must not be met for ever: begin anew.
+                self.tried.set()
                 logger.exception("the snapshot was not refreshed")
                 self._distrusted = True
                 await asyncio.sleep(POLL_SECONDS)
@@ -184,11 +189,16 @@ class Snapshots:
         self.read_at = time.monotonic()
 
     async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+        if changes.keys() - {ejections.TABLE}:
+            await self._apply_configuration(connection, changes)
+        # Afterwards: with a changed secret its rest ends, and nobody may try the old one once more.
         if rows := changes.get(ejections.TABLE):
             query = ejections.QUERY + "and e.id = any(%(ids)s)"
             self._ejected(ejections.from_rows(await _rows(connection, query, {"ids": [UUID(row) for row in rows]})))
-            if len(changes) == 1:
-                return
+
+    async def _apply_configuration(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> None:
         before = self.current
         keys, models, policies, limits = before.keys, before.catalog, before.policies, before.limits
         if any(table in changes for table in PEOPLE):
@@ -255,6 +265,7 @@ class Snapshots:
         before = self.current
         self.current = Snapshot(before.version + 1, keys, models, policies, limits)
         self.read_at = time.monotonic()
+        self.tried.set()
         if keys is not before.keys:
             self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, Upstrea
 from gateway.wire.header_fields import NO_FIELDS, Fields
 from routing.catalog import Model
 from routing.health.faults import Fault
+from routing.health.health import State
 from routing.planning.ordering import Reason
 from routing.planning.plan import Candidate, Plan, Wanted, plan
 from routing.planning.prospect import Prospect
@@ -195,6 +197,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,
+        tenant=caller.organization,
     )
 
 
@@ -231,9 +234,11 @@ def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) ->
     """What the client is told when no offer is left."""
     candidates = found.candidates()
     reasons = {candidate.reason for candidate in candidates}
-    if Reason.COOLING in reasons:
-        seconds = found.retry_after(found.wanted.clock) or 0.0
-        return UpstreamFault(Fault.RATE_LIMITED, "every offer cools", retry_after=max(1, -int(-seconds // 1)))
+    if cooling := [one.standing for one in candidates if one.standing and one.standing.state is State.COOLING]:
+        # Why the first of them rests that may be asked again.
+        first = min(cooling, key=lambda standing: standing.until)
+        wait = None if first.cause is Fault.AUTH else max(1, ceil(first.until - found.wanted.clock))
+        return UpstreamFault(first.cause or Fault.RATE_LIMITED, "every offer rests", retry_after=wait)
     if reasons & {Reason.TOO_DEAR, Reason.UNPRICED}:
         return Forbidden(
             "At its worst this request costs more than the key's highest price a request. "

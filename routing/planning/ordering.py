@@ -45,6 +45,8 @@ class Reason(StrEnum):
     FORCED_OPEN = "forced_open"
     RESTING = "resting"
     COOLING = "cooling"
+    REFUSED = "refused"
+    EXHAUSTED = "exhausted"
     NO_FALLBACK = "no_fallback"
 
 
@@ -73,7 +75,9 @@ WORDS: dict[Reason, str] = {
     Reason.NO_CREDENTIAL: "left out: its provider has no usable credential",
     Reason.FORCED_OPEN: "left out: an operator has switched it off",
     Reason.RESTING: "left out: it failed lately and rests",
-    Reason.COOLING: "left out: it limits our rate, or its credentials are spent, for now",
+    Reason.COOLING: "left out: it limits our rate, for now",
+    Reason.REFUSED: "left out: it refused the gateway's credential lately",
+    Reason.EXHAUSTED: "left out: the gateway's account there is exhausted, for now",
     Reason.NO_FALLBACK: "left out: no fallback is wished",
 }
 

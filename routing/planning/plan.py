@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from routing.catalog import Offer
+from routing.health.faults import Fault
 from routing.health.health import LAST, PROBE, USABLE, Health, Standing, State
 from routing.health.latency import size_class
 from routing.planning.affinity import BYTES_A_TOKEN, LIKELY_ANSWER, seat
@@ -79,11 +80,6 @@ class Plan:
     def candidates(self) -> list[Candidate]:
         """Every offer of every model, each once: those in order, then those left out."""
         return self.ordered() + [candidate for part in self._parts for candidate in part.left_out(self.wanted)]
-
-    def retry_after(self, now: float) -> float | None:
-        """Seconds from `now` (monotonic) until the first cooling offer may be used again; None: none is cooling."""
-        times = [until for part in self._parts if (until := part.cool_again()) is not None]
-        return max(0.0, min(times) - now) if times else None
 
     def record(self) -> dict[str, Any]:
         """What is kept with the generation, as plain JSON, without what is as usual.
@@ -214,7 +210,7 @@ def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:
     return Reason.PARAMETERS if lacks else None
 
 
-_OUT = {State.RESTING: Reason.RESTING, State.COOLING: Reason.COOLING}
+_COOLING = {Fault.AUTH: Reason.REFUSED, Fault.EXHAUSTED: Reason.EXHAUSTED}
 
 
 def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, size: int) -> Sequence[int]:
@@ -222,7 +218,7 @@ def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, siz
     prospect = part.prospect
     everyone = able is prospect.every
     offers = prospect.offers if everyone else [prospect.offers[at] for at in able]
-    found = health.standings(offers, size, wanted.clock)
+    found = health.standings(offers, size, wanted.clock, wanted.tenant)
     if everyone:
         part.standings = found  # type: ignore[assignment]
     else:
@@ -245,10 +241,17 @@ def _without_resting(part: Part, able: Sequence[int], found: Sequence[Standing])
             usable.append(at)
             part.last.append(at)
         else:
-            forced = part.prospect.offers[at].forced == "open"
-            refused = Reason.FORCED_OPEN if forced else Reason.NO_CREDENTIAL
-            part.out[at] = _OUT.get(standing.state, refused)
+            part.out[at] = _why_out(standing, part.prospect.offers[at])
     return usable
+
+
+def _why_out(standing: Standing, offer: Offer) -> Reason:
+    """Why an offer may not be used now."""
+    if standing.state is State.RESTING:
+        return Reason.RESTING
+    if standing.state is State.COOLING:
+        return _COOLING.get(standing.cause, Reason.COOLING) if standing.cause else Reason.COOLING
+    return Reason.FORCED_OPEN if offer.forced == "open" else Reason.NO_CREDENTIAL
 
 
 def _arrange(part: Part, usable: Sequence[int], wanted: Wanted, dice: Dice) -> None:

@@ -59,6 +59,14 @@ def speaking_to(url: str) -> Iterator[None]:
 
 
 @contextmanager
+def migrating() -> Iterator[None]:
+    """Waits until nobody else migrates in this cluster: its roles belong to all databases of all workers."""
+    with database(settings.DATABASE_URL) as cluster:
+        cluster.execute("select pg_advisory_lock(hashtext('the tests migrate'))")
+        yield
+
+
+@contextmanager
 def database(url: str) -> Iterator["psycopg.Connection[Any]"]:
     """A connection of its own, each statement a transaction."""
     with psycopg.connect(url, autocommit=True) as found:
