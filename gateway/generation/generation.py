@@ -288,7 +288,8 @@ class Generation:
             raise unavailable(30) from error
         attempt.reader.set_cost(self._bill.charge)
         if self.call.conversation is not None:
-            self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
+            offer = attempt.candidate.offer.id
+            self._process.seats.take(self.call.conversation, offer, time.monotonic(), self.call.seat_seconds)
         return explaining.final(attempt.reader.final(), self.call, self.attempts)
 
     async def fail(self, error: GatewayError) -> None:

@@ -6,6 +6,7 @@ from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.message import Draft, deltas, merge, reasoning_bytes, text_bytes
 from gateway.protocols.openai_chat.answer.reasoning import NAMES as REASONING
 from gateway.protocols.openai_chat.answer.reasoning import Reasoning
+from gateway.protocols.openai_chat.answer.repeated import Repeated
 from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, whole_calls
 from gateway.protocols.stops import Stopper
 from gateway.wire.errors import UpstreamFault
@@ -21,7 +22,7 @@ _FINISH_WORDS = {
     "tool_use": "tool_calls",
 }
 # Ends that are none. Shown as `stop` they would pass for an answer.
-_FAILURES = frozenset({"error", "failed", "abort", "insufficient_system_resource"})
+_FAILURES = frozenset({"error", "failed", "abort", "timeout", "insufficient_system_resource"})
 PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
 _NULLABLE = REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
 
@@ -61,8 +62,8 @@ class Choice:
 
     __slots__ = (
         *("bytes", "envelope", "finish", "index", "meaningful", "native", "reasoning_bytes", "stopped"),
-        *("_annotations", "_blanks", "_called", "_calls", "_draft", "_kept", "_manner", "_mirrored", "_opened"),
-        *("_plain", "_reasoning", "_rest", "_said", "_stopper"),
+        *("_annotations", "_called", "_calls", "_draft", "_kept", "_manner", "_mirrored", "_opened"),
+        *("_plain", "_reasoning", "_repeated", "_rest", "_said", "_stopper"),
     )
 
     def __init__(self, index: int, manner: Manner) -> None:
@@ -74,8 +75,7 @@ class Choice:
         self.envelope: dict[str, Any] = {}
         self._manner = manner
         self._opened = bool(manner.after)  # The chunk with the role has gone out.
-        # Blanks that end what was said before, and that the rest may say again.
-        self._blanks = manner.after[len(manner.after.rstrip()) :] if manner.after else ""
+        self._repeated = Repeated(manner.after) if manner.after else None
         self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
         self._plain = self._stopper is None  # Text goes out as it came.
@@ -100,8 +100,8 @@ class Choice:
         choice["index"], choice["finish_reason"] = self.index, None
         if self._manner.null_logprobs or "logprobs" in choice:
             self._mask(choice)
-        if self._blanks and type(sent) is dict and type(sent.get("content")) is str:
-            sent["content"] = self._without_blanks(sent["content"])
+        if self._repeated is not None and type(sent) is dict and type(sent.get("content")) is str:
+            self._drop_repeated(self._repeated, sent)
         if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
             content = sent.get("content")
             if content and type(content) is str:  # Most chunks of most answers.
@@ -153,6 +153,9 @@ class Choice:
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
         message |= sent
         message["role"] = "assistant"
+        if self._repeated is not None and type(message["content"]) is str:
+            message["content"] = self._repeated.feed(message["content"]) + self._repeated.end()
+            self._repeated = None
         choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
         self._spread(message)
@@ -187,6 +190,8 @@ class Choice:
         delta: dict[str, Any] = {}
         if self.stopped:
             return None
+        if self._repeated is not None and (text := self._repeated.end()):
+            delta["content"] = text
         if self._stopper and (text := self._stopper.end()):
             delta["content"] = text
         if self._calls and (calls := self._calls.held()):
@@ -303,13 +308,14 @@ class Choice:
         elif text and type(text) is str:
             self._kept.append(text)
 
-    def _without_blanks(self, text: str) -> str:
-        """The text without the blanks that it repeats."""
-        same = 0
-        while same < min(len(text), len(self._blanks)) and text[same] == self._blanks[same]:
-            same += 1
-        self._blanks = self._blanks[same:] if same == len(text) else ""
-        return text[same:]
+    def _drop_repeated(self, repeated: Repeated, part: dict[str, Any]) -> None:
+        """Takes out of a delta what was said before it."""
+        if text := repeated.feed(part["content"]):
+            part["content"] = text
+        else:
+            del part["content"]
+        if not repeated.open:
+            self._repeated = None
 
     def _note_calls(self, part: dict[str, Any], calls: list[dict[str, Any]], first: list[dict[str, Any]]) -> None:
         """Put tool calls into a delta or message; `first`: the pieces of the first one among them."""
