@@ -119,7 +119,7 @@ def test_an_end_that_is_a_failure_leads_to_the_next_offer_before_anything_was_sa
 
 
 def test_and_after_it_ends_the_answer(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
-    chunks = [{"delta": {"content": "one"}}, {"delta": {}, "finish_reason": "TIMEOUT"}]
+    chunks: list[dict[str, Any]] = [{"delta": {"content": "one"}}, {"delta": {}, "finish_reason": "TIMEOUT"}]
     events = [b"data: " + json.dumps({"choices": [{"index": 0} | chunk]}).encode() + b"\n\n" for chunk in chunks]
     option = simulated.script("ends-late", b"".join(events) + b"data: [DONE]\n\n")
     model = make_model(make_provider(simulated.base_url), f"sim-small?{option}")
