@@ -169,6 +169,7 @@ X_FRAME_OPTIONS = "DENY"
 
 # --- Celery: statistics and housekeeping; money never waits for it --------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False  # its lines are shaped as all others
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_IGNORE_RESULT = True
@@ -188,9 +189,14 @@ UNFOLD = {
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
 }
 
+# Lines with time, level and logger: as JSON, or as text for a person who watches.
+LOG_FORMAT = env.str("LOG_FORMAT", default="json")
+# A line for each request that is answered: off, sampled or on (`gateway.process.access_log`).
+ACCESS_LOG = env.str("ACCESS_LOG", default="sampled")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"console": {"class": "logging.StreamHandler"}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "formatters": {"lines": {"()": "gateway.wire.log_lines.formatter", "text": LOG_FORMAT == "text"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
 }

@@ -11,6 +11,7 @@ import gc
 import io
 import logging
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -27,11 +28,13 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.urls import Resolver404, get_resolver
 
+from accounts.callers import Caller
 from gateway.door.answers import Answer, EventStream
 from gateway.door.authentication import authenticate
 from gateway.door.session import has_session
+from gateway.door.unknown import UNVERSIONED, no_such_endpoint
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
-from gateway.process import process
+from gateway.process import access_log, process
 from gateway.process.deadline import Deadline
 from gateway.process.memory import FREE_BYTES, NOBODY, Share
 from gateway.wire.dialects import named
@@ -49,8 +52,10 @@ WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client
 PIECE_BYTES = 256 * 1024  # of a long answer
 CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported, of somebody who has logged in
 LOGIN_BODY_BYTES = 64 * 1024  # of anybody
-API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
-NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
+API_PATHS = (
+    *("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"),
+    *(f"/{name}" for name in UNVERSIONED),
+)
 
 
 class ClientGone(Exception):
@@ -100,11 +105,14 @@ class LeanHandler(ASGIHandler):
         request_id, dialect = new_request_id(), DEFAULT_DIALECT
         watch: _Watch | None = None
         share: Share | None = None
+        caller: Caller | None = None
+        view: ApiView | None = None
+        status, began = 0, time.monotonic()
         try:
             try:
-                route = self._route(scope["path"])
+                route = self._route(scope["method"], scope["path"])
                 view = route.view(**route.options)
-                caller, body = None, b""
+                body = b""
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
                     caller = await authenticate(process.current().snapshots, *origin(scope))
                     dialect = named(caller.dialect)
@@ -122,6 +130,7 @@ class LeanHandler(ASGIHandler):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
             if share is not None and len(answer.body) > FREE_BYTES:
                 share.keep(len(answer.body))
+            status = answer.status
             await _send(answer, scope, send)
         except TimeoutError:
             return
@@ -134,18 +143,21 @@ class LeanHandler(ASGIHandler):
                 watch.stop()
             if share is not None:
                 share.free()
+            if access_log.is_wanted(status):
+                settled = None if view is None or view.call is None else view.call.settled
+                access_log.write(request_id, scope["path"], caller, status, began, settled)
 
-    def _route(self, path: str) -> Route:
+    def _route(self, method: str, path: str) -> Route:
         """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
         if (known := self._found.get(path)) is not None:
             return known
         try:
             match = self.resolver.resolve(path)
         except Resolver404 as error:
-            raise NotFound(NO_ENDPOINT) from error
+            raise no_such_endpoint(method, path) from error
         view = getattr(match.func, "view_class", None)
         if not isinstance(view, type) or not issubclass(view, ApiView):
-            raise NotFound(NO_ENDPOINT)
+            raise no_such_endpoint(method, path)
         route = Route(view, match.func.view_initkwargs, match.args, match.kwargs)  # type: ignore[attr-defined]
         if not match.args and not match.kwargs:  # so there are as many as fixed paths, whatever is asked for
             self._found[path] = route

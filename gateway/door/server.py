@@ -392,7 +392,7 @@ def main() -> None:
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=options.drain,
-        log_level="warning",
+        log_config=None,  # the lines are Django's settings' to shape
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from accounts.callers import Caller
+from billing.backbone.settlement import Settlement
 from gateway.process.process import Process
 from gateway.process.seats import conversation
 from gateway.process.snapshot import Snapshot
@@ -38,6 +39,7 @@ class Call(Struct):
     - `conversation`: where to note who answered (`gateway.process.seats`); None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
     - `explain`: the client wants the plan told
+    - `settled`: its usage row, once it has ended
     """
 
     id: str  # 32 hex digits
@@ -51,6 +53,7 @@ class Call(Struct):
     conversation: int | None = None
     dialled: Candidate | None = None
     explain: bool = False
+    settled: Settlement | None = None
     _fits: dict[int, Fit] = {}  # by offer
 
     @property
