@@ -5,6 +5,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from gateway.console import health_board, model_board
+from gateway.console.login import login
 from gateway.door.unknown import UNVERSIONED, UnknownPath
 from gateway.endpoints import chat, files, generations, management, models, performance, probes, statistics
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
@@ -65,6 +66,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(
         "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
     ),
+    path("console/login/", login),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

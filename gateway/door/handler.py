@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
@@ -26,6 +27,7 @@ django.setup()
 from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.http.request import split_domain_port, validate_host
 from django.urls import Resolver404, get_resolver
 
 from accounts.callers import Caller
@@ -113,6 +115,8 @@ class LeanHandler(ASGIHandler):
                 route = self._route(scope["method"], scope["path"])
                 view = route.view(**route.options)
                 body = b""
+                if view.for_pages and not _is_ours(_field(scope, b"host")):  # a probe names whatever it reached us by
+                    raise InvalidRequest("No host of this name is served here.", code="unknown_host")
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
                     caller = await authenticate(process.current().snapshots, *origin(scope))
                     dialect = named(caller.dialect)
@@ -173,7 +177,17 @@ def _request(scope: Scope, body: bytes) -> LeanRequest:
 
 
 def _page(scope: Scope) -> bytes:
-    return next((value for name, value in scope["headers"] if name == b"origin"), b"")
+    return _field(scope, b"origin")
+
+
+def _field(scope: Scope, wanted: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
+
+
+@lru_cache(maxsize=1024)
+def _is_ours(host: bytes) -> bool:
+    """Whether `ALLOWED_HOSTS` has it. HTTP/1.0 may leave it out."""
+    return not host or validate_host(split_domain_port(host.decode("latin-1"))[0], settings.ALLOWED_HOSTS)
 
 
 def _announces_body(scope: Scope, *, more_than: int = 0) -> bool:

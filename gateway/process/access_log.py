@@ -20,7 +20,11 @@ OFF, SAMPLED, ON = CHOICES = ("off", "sampled", "on")
 ONE_OF = 100
 OUR_FAULT = 500
 
-_kept: str = ON if logging.getLogger().isEnabledFor(logging.DEBUG) else settings.ACCESS_LOG
+_kept: str = settings.ACCESS_LOG
+if logging.getLogger().isEnabledFor(logging.DEBUG):
+    _kept = ON
+elif not logging.getLogger().isEnabledFor(logging.INFO):
+    _kept = OFF
 _numbers = count()
 _lines = structlog.wrap_logger(
     structlog.BytesLogger(sys.stderr.buffer),

@@ -141,7 +141,7 @@ def prepare(
         wanted.lacking = _lacking(asked, caller, routes, refusals)
     if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
+        wanted.turn = turn((caller.organization, first.model.id, hash(first.policy.providers)))
     place = _seat(asked, caller, first, wanted) if first.seats else None
     if place is not None:
         wanted.seat = process.seats.offer(place, wanted.clock)
