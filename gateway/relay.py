@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator
 from functools import lru_cache, partial
 
 from gateway.files.named import inline_files
+from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
@@ -36,7 +37,7 @@ from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
 KEEP_ALIVE = sse.comment("keep-alive")
-# An answer may be longer in bytes than its cap in tokens, but not without bound.
+# The text of an answer may be longer in bytes than its cap in tokens, but not without bound. Pictures are no text.
 BYTES_A_TOKEN = 64
 SPARE_BYTES = 65_536
 
@@ -67,14 +68,14 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:
-            end_of_key = generation.was_cut()
-            if end_of_key is None:
+            reason = generation.was_cut()
+            if reason is None:
                 raise
-            await generation.fail(end_of_key)
+            await generation.fail(reason)
             if not generation.begun:
-                end_of_key.headers["x-generation-id"] = call.id
-                raise end_of_key from None
-            yield error_event(end_of_key, call.dialect, call.request_id)
+                reason.headers["x-generation-id"] = call.id
+                raise reason from None
+            yield error_event(reason, call.dialect, call.request_id)
             return
         yield last
 
@@ -102,11 +103,11 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             if data is None and (data := await pace.wait(reply.coming())) is None:
                 yield KEEP_ALIVE
                 continue
-            if not data:
-                reader.end()
-                break
-            pace.heard()
-            waiting += reader.feed(data)
+            if data:
+                waiting += await reading.feed(reader, data)
+                pace.heard(reader.begun)
+            else:
+                await reading.end(reader)
             if reader.meaningful or not call.asked.stream:
                 if attempt.row.ttft_ms is None:
                     generation.first_event()
@@ -118,11 +119,14 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             if reader.fault:  # it waited for the frames before it
                 raise reader.fault
             if reader.relayed_bytes > most_bytes:
-                raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows")
-        if waiting:
-            attempt.relayed = True
-            yield b"".join(waiting)
+                raise _too_long(most_bytes)
         await reply.release()
+
+
+def _too_long(most_bytes: int) -> UpstreamFault:
+    rule = f"{BYTES_A_TOKEN} for each token that it may have and {SPARE_BYTES} more"
+    message = f"The provider's answer is longer than {most_bytes} bytes: {rule}."
+    return UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows", message=message)
 
 
 def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: Fit) -> AnswerReader:
@@ -164,7 +168,8 @@ async def _dial_within(
     body = await asyncio.to_thread(form) if asked.is_long else form()
     target = _target(provider.base_url, provider.connect_timeout, asked.stream)
     secret = attempt.credential.secret if attempt.credential else ""
-    return await process.upstream.dial(Dial(target, signing.headers(provider.auth_style, secret), body))
+    headers = signing.headers(provider.auth_style, secret)
+    return await process.upstream.dial(Dial(target, headers, body, secret, attempt.fresh))
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ grant select, insert, update, delete on accounts_loginattempts to meterline_cons
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0004_dialects")]
+    dependencies = [("accounts", "0031_unknown_params")]
     operations = [
         migrations.CreateModel(
             name="LoginAttempts",

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from billing.backbone.batches import Connections, DatabaseAway, GroupCommit
-from billing.backbone.spool import Line, Spool, SpoolFull
+from billing.backbone.spool import Gone, Line, Spool, SpoolFull
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +186,10 @@ class Settler:
         """Queues a settlement. One that neither the database nor the disk took is tried again."""
         return self._place(encode(settlement))
 
+    async def warm(self) -> None:
+        """Opens a connection and compiles the functions on it. Raises `DatabaseAway`."""
+        await self._commit([])
+
     def _place(self, line: Line) -> Ending:
         ending = Ending(line, self._commits.put(line), self._spool, self._over)
         self._open.add(ending)
@@ -208,9 +212,12 @@ class Settler:
         for line in homeless:
             self._place(line)
 
-    async def drain_spool(self) -> int:
-        """Sends what the spools hold, this process's and dead ones'. Raises `DatabaseAway`. Returns how many."""
-        return await self._spool.drain(self._send)
+    async def drain_spool(self, gone: Gone | None = None) -> int:
+        """Sends what the spools hold, this process's and dead ones', of whose leases `gone` is told.
+
+        Raises `DatabaseAway`. Returns how many.
+        """
+        return await self._spool.drain(self._send, gone)
 
     async def _send(self, lines: list[Line]) -> None:
         results = await asyncio.gather(*map(self._commits.put, lines), return_exceptions=True)

@@ -232,31 +232,35 @@ begin
     perform billing_note_late(v_ended);
 
     update billing_attempt a set status = case when p_cost is null then 'unknown' else p_status end
-     where a.generation = any(v_ended) and a.status = 'dialling';
+     where a.generation = any(p_ids) and a.status = 'dialling';
 
     delete from billing_hold h where h.id = any(p_ids);
 end
 $$;
 
--- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
--- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
--- When the database was away, everybody's lease is old, and whoever comes back first must not take the others for dead:
--- p_lease has to be alive without a gap for as long as the living need to say so.
+-- Ends up to p_limit holds of processes that are no more: nothing is known of them after a kill, so the tenant pays 0 and
+-- the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
+-- A process without a lease is dead: it has ended its lease, or somebody who knows has (billing_bury).
+-- One that has been silent for p_dead may be paused, or cut off from here, and its streams go on. So what it holds of a
+-- hard budget stays held until the request's own time is over (`seconds` among its facts), when the process, if it lives,
+-- has ended the stream itself; else others would spend the money that its settlement is going to need. When the database
+-- was away, everybody's lease is old, and whoever comes back first must not take the others for dead: p_lease has to be
+-- alive without a gap for as long as the living need to say so.
 create or replace function billing_resolve(p_lease uuid, p_dead interval, p_limit integer)
 returns integer
 language plpgsql as $$
 declare
+    v_now timestamptz := clock_timestamp();
+    v_judge boolean := exists (
+        select 1 from billing_lease l where l.id = p_lease and l.started_at < v_now - interval '10 seconds');
     v_ids uuid[];
 begin
-    if not exists (
-        select 1 from billing_lease l where l.id = p_lease and l.started_at < clock_timestamp() - interval '10 seconds'
-    ) then
-        return 0;
-    end if;
     select array_agg(q.id) into v_ids from (
-        select h.id from billing_hold h
-         where not exists (
-               select 1 from billing_lease l where l.id = h.lease and l.heartbeat_at > clock_timestamp() - p_dead)
+        select h.id from billing_hold h left join billing_lease l on l.id = h.lease
+         where l.id is null
+            or v_judge and l.heartbeat_at <= v_now - p_dead
+               and (not h.hard
+                    or h.created_at < v_now - make_interval(secs => coalesce((h.facts->>'seconds')::float8, 3600)))
          order by h.id limit p_limit
            for update of h skip locked
     ) q;

@@ -12,7 +12,7 @@ import io
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -37,10 +37,11 @@ from gateway.door.session import has_session
 from gateway.door.unknown import UNVERSIONED, no_such_endpoint
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
 from gateway.process import access_log, process
+from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
 from gateway.process.memory import FREE_BYTES, NOBODY, Share
 from gateway.wire.dialects import named
-from gateway.wire.errors import GatewayError, InvalidRequest, NotFound
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class LeanHandler(ASGIHandler):
     def __init__(self) -> None:
         # The stock handler loads the middleware here; this one has none.
         self.resolver = get_resolver()
+        self.stopping = False  # what is cancelled from now on is told so
         self._found: dict[str, Route] = {}
         self._most_bytes: int = settings.MAX_BODY_BYTES
 
@@ -106,10 +108,12 @@ class LeanHandler(ASGIHandler):
         assert task is not None
         request_id, dialect = new_request_id(), DEFAULT_DIALECT
         watch: _Watch | None = None
+        arrival: Arrival | None = None
+        ours = False
         share: Share | None = None
         caller: Caller | None = None
         view: ApiView | None = None
-        status, began = 0, time.monotonic()
+        status, since = 0, time.monotonic()  # 0: no answer has begun
         try:
             try:
                 route = self._route(scope["method"], scope["path"])
@@ -118,18 +122,21 @@ class LeanHandler(ASGIHandler):
                 if view.for_pages and not _is_ours(_field(scope, b"host")):  # a probe names whatever it reached us by
                     raise InvalidRequest("No host of this name is served here.", code="unknown_host")
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
-                    caller = await authenticate(process.current().snapshots, *origin(scope))
+                    here = process.current()
+                    caller = await authenticate(here.snapshots, *origin(scope))
                     dialect = named(caller.dialect)
+                    view.arrival = arrival = here.arrivals.enter(caller, here.snapshots.current)
                     share = Share(caller.organization, caller.key)
                     body = await _read_body(scope, receive, task, self._most_bytes, share)
                     watch = _Watch(receive, task)
-                    await process.current().rounds.turn(caller.organization)
+                    await here.rounds.turn(caller.organization)
                 request = _request(scope, body)
                 answer = await view.answer(request, request_id, *route.args, caller=caller, share=share, **route.kwargs)
             except ClientGone:
                 return
             except Exception as error:
                 answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+            ours = answer.status in (500, 503)
             if watch is None and _announces_body(scope):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
             if share is not None and len(answer.body) > FREE_BYTES:
@@ -139,17 +146,24 @@ class LeanHandler(ASGIHandler):
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            if watch is None or not watch.gone:
+            if watch is not None and watch.gone:
+                task.uncancel()
+            elif self.stopping and not status:
+                task.uncancel()
+                answer = answered(failure(stopped(), request_id, dialect), request_id, dialect, _page(scope))
+                await _send(answer, scope, send)
+            else:
                 raise
-            task.uncancel()
         finally:
             if watch is not None:
                 watch.stop()
+            if arrival is not None:
+                arrival.ended(ours)
             if share is not None:
                 share.free()
             if access_log.is_wanted(status):
                 settled = None if view is None or view.call is None else view.call.settled
-                access_log.write(request_id, scope["path"], caller, status, began, settled)
+                access_log.write(request_id, scope["path"], caller, status, since, settled)
 
     def _route(self, method: str, path: str) -> Route:
         """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
@@ -301,6 +315,11 @@ async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) ->
         deadline.close()
 
 
+def stopped() -> GatewayError:
+    """What is told to whoever is still waiting when the time for a stop is over."""
+    return Unavailable("The gateway was restarted before this was done.", code="gateway_stopped", retry_after=1)
+
+
 async def _refuse(error: GatewayError, scope: Scope, send: Send) -> None:
     request_id = new_request_id()
     answer = answered(failure(error, request_id, DEFAULT_DIALECT), request_id, DEFAULT_DIALECT, None)
@@ -317,6 +336,22 @@ class Application:
         self.api = LeanHandler()
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
+        self._here: process.Process | None = None
+
+    def leave(self) -> None:
+        """A stop has been asked for: `/readyz` says so."""
+        if self._here is not None:
+            self._here.leaving = True
+
+    def cut(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
+        """The time for a stop is over: ends what is open, `tasks` of requests, each in its own form."""
+        self.api.stopping = True
+        if self._here is not None:
+            for call in list(self._here.open_calls):
+                call.cut(stopped())
+        for task in tasks:
+            if not task.cancelling():
+                task.cancel()
 
     @markcoroutinefunction
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -354,17 +389,29 @@ class Application:
                     return {"type": "http.request", "body": parts.pop(), "more_body": False}
                 return await receive()
 
-            await console(scope, replayed, send)  # type: ignore[arg-type]
+            begun = False
+
+            async def sent(message: MutableMapping[str, Any]) -> None:
+                nonlocal begun
+                begun = True
+                await send(message)
+
+            try:
+                await console(scope, replayed, sent)  # type: ignore[arg-type]
+            except asyncio.CancelledError:
+                if begun or not self.api.stopping:
+                    raise
+                task.uncancel()
+                await _refuse(stopped(), scope, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        here: process.Process | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
                     if self.serves_api:
-                        here = process.install()
-                        await here.start()
+                        self._here = process.install()
+                        await self._here.start()
                     _settle_memory()
                 except Exception as error:
                     logger.exception("the gateway could not start")
@@ -372,8 +419,8 @@ class Application:
                     return
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                if here is not None:
-                    await here.stop()
+                if self._here is not None:
+                    await self._here.stop()
                     process.uninstall()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

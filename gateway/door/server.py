@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import re
 import secrets
+import socket
+import sys
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -21,6 +23,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.door.exchange import Exchange, Flow
+from gateway.door.serving import CUT_SECONDS, Server, bind
+from gateway.door.workers import Supervisor
 from gateway.process import telemetry
 from gateway.wire import strict_json
 from gateway.wire.errors import GatewayError, HeadersTooLarge, InvalidRequest
@@ -370,19 +374,31 @@ def _headers_too_large() -> GatewayError:
     return HeadersTooLarge(f"The headers are larger than {HEADER_BYTES} bytes, or more than {HEADER_FIELDS}.")
 
 
-def main() -> None:
-    """Serves until SIGTERM or SIGINT, then lets open requests finish for up to `--drain` seconds."""
+def main() -> int:
+    """Serves until SIGTERM or SIGINT; how it ends is `serving`'s matter. Gives the exit status."""
     parser = argparse.ArgumentParser(prog="gateway.door.server", description="The web server of gateway and console.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--drain", type=int, default=120, help="seconds open requests may take after SIGTERM")
+    parser.add_argument("--notice", type=float, default=0, help="seconds after SIGTERM until no request is taken")
+    parser.add_argument("--drain", type=float, default=30, help="seconds open requests may take from then on")
+    parser.add_argument("--share-port", action="store_true", help="a successor may take the port before we end")
+    parser.add_argument("--listener", type=int, help=argparse.SUPPRESS)  # what a worker is given
+    parser.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    uvicorn.run(
+    if options.listener is not None:
+        listener = socket.socket(fileno=options.listener)
+    else:
+        try:
+            listener = bind(options.host, options.port, shared=options.share_port)
+        except OSError as error:
+            parser.exit(1, f"{options.host} port {options.port} cannot be used: {error.strerror}\n")
+    if options.workers > 1 and options.listener is None:
+        command = [sys.executable, "-m", "gateway.door.server", *sys.argv[1:]]
+        patience = options.notice + options.drain + 2 * CUT_SECONDS
+        return Supervisor(command, listener, options.workers, patience).run()
+    config = uvicorn.Config(
         "gateway.door.handler:application",
-        host=options.host,
-        port=options.port,
-        workers=options.workers,
         loop="uvloop",
         http="gateway.door.server:GuardedProtocol",
         ws="none",
@@ -391,10 +407,13 @@ def main() -> None:
         # Which hop to believe is `authentication`'s business; here it costs and could be spoofed.
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=options.drain,
         log_config=None,  # the lines are Django's settings' to shape
     )
+    supervisor = None if options.supervisor is None else socket.socket(fileno=options.supervisor)
+    server = Server(config, notice=options.notice, drain=options.drain, supervisor=supervisor)
+    server.run([listener])
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,9 +45,12 @@ class UnknownPath(ApiView):
 
     async def get(self, request: ASGIRequest, *path: str) -> Answer:
         """404 in the envelope, in the dialect of the key when a good one came along."""
+        here, caller = process.current(), None
         with suppress(GatewayError):
-            caller = await authenticate(process.current().snapshots, *origin(request.scope))
+            caller = await authenticate(here.snapshots, *origin(request.scope))
+        if caller is not None:
             self.dialect = named(caller.dialect)
+            here.arrivals.enter(caller, here.snapshots.current).ended(ours=False)
         raise no_such_endpoint(request.method or "", request.path)
 
     post = put = patch = delete = get

@@ -22,6 +22,7 @@ from billing.ids import new_hex
 from gateway.door.answers import JSON, Answer, error_answer, raw, raw_name
 from gateway.door.authentication import authenticate, require
 from gateway.process import process, telemetry
+from gateway.process.arrivals import Arrival
 from gateway.process.memory import NOBODY, Share
 from gateway.request.planning import Call
 from gateway.wire.dialects import Dialect, named
@@ -57,6 +58,7 @@ class ApiView(APIView):
     endpoint: ClassVar[str] = ""
     fields: Fields
     caller: Caller
+    arrival: Arrival | None = None  # how it counts until it is held for
     dialect: Dialect
     request_id: str
     call: Call | None = None  # what was asked, once that is known

@@ -54,7 +54,7 @@ class ChatCompletions(Chat):
         try:
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
             self.call = call
-            call.explain = explain
+            call.explain, call.arrival = explain, self.arrival
             parts = relay(here, call)
             try:
                 first = await anext(parts)

@@ -51,6 +51,8 @@ class Readiness(ApiView):
             missing.append("database")
         if spool.full:
             missing.append("disk")
+        if here.leaving:
+            missing.append("stopping")
         state = {
             "status": "unready" if missing else "ready",
             "missing": missing,
@@ -72,6 +74,7 @@ class Metrics(ApiView):
         if not _may_scrape(self.fields.get(b"authorization", b""), client_address(headers, peer)):
             raise Unauthenticated("Send METRICS_TOKEN as 'Authorization: Bearer …'.", code="invalid_token")
         here = process.current()
+        telemetry.before_hold.set(len(here.arrivals))
         telemetry.open_calls.set(len(here.open_calls))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))

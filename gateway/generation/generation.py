@@ -9,30 +9,34 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
-from billing.backbone.admission import AttemptItem, Held, HoldItem, Refused
+from billing.backbone.admission import AttemptItem, Held, Refused
 from billing.backbone.batches import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
-from billing.models import Status
-from billing.tokens import estimate
+from billing.models import Basis, Status
+from billing.tokens import Tokens, estimate
 from gateway.generation import continuation, explaining
 from gateway.generation.attempt import Attempt
 from gateway.generation.bill import UNREADABLE, Bill, bill
+from gateway.generation.holding import cap_paid, hold_item, leave_out
 from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, refusal, unavailable
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
-from gateway.process.deadline import NEVER, Deadline
+from gateway.process.deadline import NEVER, Deadline, boot_time
 from gateway.process.process import Process
 from gateway.request.planning import Call
 from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
+# Between the end of the dials' own time, a call's cut and the end of its hold: clocks differ, and a cut takes a moment.
+SPARE_SECONDS = 30
 # Of a 429 or a 503 a client wants to know when to come back.
 _COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 
@@ -44,7 +48,8 @@ class Generation:
     - `begun`: the client has been sent a byte
     - `attempts`: the dials, in order; `attempt`: the last one, which is running, or is the one that answered
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
-    - `deadline`: of the task that holds; `created`: seconds since 1970, the same in all that the client sees
+    - `deadline`: of the task that holds; `ends_by`: when it is cut at the latest, before its hold is taken for free
+    - `created`: seconds since 1970, the same in all that the client sees
     """
 
     def __init__(self, process: Process, call: Call) -> None:
@@ -54,18 +59,20 @@ class Generation:
         self.attempts: list[Attempt] = []
         self.attempt: Attempt
         self.deadline: Deadline
+        self.ends_by = NEVER
         self.created = int(time.time())
         self._process = process
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
-        self._itinerary = Itinerary(call.plan, process.ejections)
+        self._itinerary = Itinerary(call.plan, process.ejections, call.caller.organization)
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
         self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._cut = False
+        self._cut: GatewayError | None = None  # why it was stopped
+        self._lost: list[Try] = []  # their rows may have been written, and nobody dialled
         self._bill: Bill | None = None  # once settled
 
     @property
@@ -80,59 +87,65 @@ class Generation:
         now = time.monotonic()
         self._process.retries.request(now)
         attempt = self._attempt(await self._itinerary.first(now))
-        item = self._hold_item(attempt)
         self._task = asyncio.current_task()
         assert self._task is not None
         self.deadline = Deadline(self._task)
         # Open from now on: the key may be revoked after the hold has committed and before we hear of it.
         self._process.open_calls.add(self)
         try:
-            self._held = await self._hold(item)
+            while (held := await self._hold(attempt)) is None:
+                attempt.given_up()
+                self._itinerary.renew()
+                attempt = self._attempt(await self._itinerary.first(now))
         except BaseException:
             self._process.open_calls.discard(self)
             self.deadline.close()
             attempt.given_up()
             raise
-        attempt.row.started_at = self._held.admitted_at
+        self._held = held
+        attempt.row.started_at = held.admitted_at
         self._go_on_with(attempt)
         return self
 
-    def _hold_item(self, attempt: Attempt) -> HoldItem:
-        call, caller = self.call, self.caller
-        self._facts = facts(call, attempt.candidate)
-        first, *others = call.offers
-        worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
-        for other in others:
-            worst = worst.over(other.worst)
-            cap = max(cap, other.output_cap)
-        if self.continues:
-            worst = continuation.worst_case(call.offers, tokens)
-            tokens = 2 * tokens + cap  # the prompt is read twice, and what was said is read once
-        return HoldItem(
-            id=call.id,
-            attempt=attempt.row.id,
-            key=caller.key,
-            model=attempt.row.model,
-            fixed=worst.fixed,
-            rate=worst.rate,
-            cap=cap,
-            min_cap=min(caller.min_output_cap, cap),
-            tokens=tokens,
-            copies=call.asked.n,
-            facts=self._facts,
-        )
+    def _longest(self) -> float:
+        """How many seconds the dials may take together, by their own deadlines."""
+        policy = self.call.plan.policy
+        dials = max(candidate.offer.provider.total_timeout for candidate in self.call.offers)
+        return min(policy.total_timeout or NEVER, dials * (policy.max_attempts or 1))
 
-    async def _hold(self, item: HoldItem) -> Held:
+    async def _hold(self, attempt: Attempt) -> Held | None:
+        """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
+        it does. Offers further on that it does not cover are left out as well.
+        """
+        call = self.call
+        self._facts = facts(call, attempt.candidate)
+        expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
+        seconds = self._longest() + SPARE_SECONDS
+        self.ends_by = boot_time() + seconds
+        known = {**self._facts, "seconds": seconds + SPARE_SECONDS}
+        item = hold_item(call, attempt.candidate, attempt.row, known, self.continues, expected)
         try:
-            return await self._process.backbone.admission.hold(item)
+            held = await self._process.backbone.admission.hold(item)
         except Refused as refused:
-            raise refusal(refused, self.caller, self.call.model.slug) from refused
+            error = refusal(refused, call, item)
+            if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
+                return None
+            raise error from refused
         except DatabaseAway as error:
             raise unavailable(1) from error
         except asyncio.CancelledError:
-            if error_of_cut := self.was_cut():
-                raise error_of_cut from None
+            if reason := self.was_cut():
+                raise reason from None
             raise
+        if call.arrival is not None:
+            call.arrival.held()
+        if held.hard:
+            call.be_careful()
+        if held.hard and held.money is not None and held.money != item.money:
+            self.continues = False  # one answer is paid for, and not two
+            if leave_out(call, held.money):
+                self._itinerary.renew()
+        return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -143,31 +156,32 @@ class Generation:
         if self._ending is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
 
-    def cut(self) -> None:
-        """The key may not be used any more: stops the call, wherever it waits."""
-        if self._task is not None and not self._cut:
-            self._cut = True
+    def cut(self, reason: GatewayError | None = None) -> None:
+        """Stops the call, wherever it waits; without a `reason` because its key may not be used any more."""
+        if self._task is not None and self._cut is None:
+            self._cut = reason or Unauthenticated(REVOKED)
             if self.attempts:
                 self.attempt.given_up()  # nobody may go on in its name
             self._task.cancel()
 
     def was_cut(self) -> GatewayError | None:
-        """After a cancellation: what the client is told if the key's end was the reason; None otherwise."""
-        if not self._cut or self._task is None:
-            return None
-        self._task.uncancel()
-        return Unauthenticated(REVOKED)
+        """After a cancellation: what the client is told if `cut` was the reason; None otherwise."""
+        if self._cut is not None and self._task is not None:
+            self._task.uncancel()
+        return self._cut
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
     def output_cap(self, candidate: Candidate) -> int | None:
-        """The cap to send with this dial; None when neither client, project nor budget asks for one."""
+        """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one."""
         assert self._held is not None
         cap = min(self._held.output_cap, candidate.output_cap)
+        if self._held.hard and self._held.money is not None:
+            cap = min(cap, cap_paid(candidate, self._held.money))
         if self.said:
             return max(1, cap - estimate(len(self.said.encode())))
         asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
-        return cap if asked or cap < candidate.offer.max_output else None
+        return cap if asked or self._held.hard or cap < candidate.offer.max_output else None
 
     @property
     def seconds_left(self) -> float:
@@ -221,22 +235,27 @@ class Generation:
         item = AttemptItem(
             row.id, row.generation, row.number, row.provider, row.upstream_model, row.model, self.caller.key
         )
-        alive = False
+        alive: bool | None = None  # not known
         try:
             with suppress(DatabaseAway, TimeoutError):
                 alive = await self._process.backbone.admission.attempt_again(item)
         finally:
             if not alive:
                 attempt.given_up()
+            if alive is None:
+                row.status, row.fault = Status.CANCELLED.value, "not_dialled"
+                self._lost.append(row)
         if alive:
             self._go_on_with(attempt)
             if not self.relayed:
                 self._ttft_ms = None  # a whole answer may have begun and broken off unseen
-        return alive
+        return bool(alive)
 
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
-        attempt = Attempt(self._process.health, stop, self.call.plan.size_class, self.call.asked.stream)
+        attempt = Attempt(
+            self._process.health, stop, self.caller.organization, self.call.plan.size_class, self.call.asked.stream
+        )
         attempt.row = Try(
             new_hex(),
             self.call.id,
@@ -280,7 +299,7 @@ class Generation:
         assert attempt.reader is not None
         ending = self._settle(Status.COMPLETED, None)
         assert self._bill is not None
-        attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
+        attempt.reader.set_usage(self._bill.tokens)
         try:
             await ending
         except SpoolFull as error:
@@ -295,7 +314,8 @@ class Generation:
 
         An answer that was complete when it was cut, or that nothing took, has been settled as such already.
         """
-        ending = self._ending or self._settle(Status.CANCELLED if self._cut else Status.FAILED, error)
+        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated) else Status.FAILED
+        ending = self._ending or self._settle(ended, error)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
             await ending
@@ -307,14 +327,24 @@ class Generation:
         owed = self._bill = self._owed(status, error, self._held)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
-        row.error = _error_code(error, self._cut)
+        row.tries += self._lost
+        row.attempts += len(self._lost)
+        row.error = _error_code(self._cut or error)
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
         self.call.settled = row
         self._ending = self._process.backbone.settler.settle(row)
         self._count(row)
+        if owed.basis is Basis.REPORTED:
+            self._learn(owed.tokens)
         return self._ending
+
+    def _learn(self, tokens: Tokens) -> None:
+        """What the key's next answers of this model may come to."""
+        call, model = self.call, self.attempt.candidate.model
+        share = tokens.prompt / max(1, call.input_tokens)
+        self._process.lengths.learn(self.caller.key, model.id, share, ceil(tokens.completion / call.asked.n))
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]
@@ -341,8 +371,8 @@ def _ms(since: float) -> int:
     return round((time.monotonic() - since) * 1000)
 
 
-def _error_code(error: BaseException | None, cut: bool) -> str:
-    if cut:
+def _error_code(error: BaseException | None) -> str:
+    if isinstance(error, Unauthenticated):
         return "key_revoked"
     if isinstance(error, GatewayError):
         return error.code or error.type

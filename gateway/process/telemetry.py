@@ -46,6 +46,10 @@ answers = Tally("meterline_answers", "Answers of the API, by HTTP status.", "sta
 generations = Tally("meterline_generations", "Generations, by how they ended.", "status")
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Tally("meterline_tokens", "Tokens settled.", "direction", "prompt", "completion")
+turned_away = Tally(
+    "meterline_turned_away", "Requests refused as soon as their key was known.", "reason", "requests", "under_way"
+)
+before_hold = Gauge("meterline_requests_before_hold", "Requests under way that are not held for yet.")
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
 tasks = Gauge("meterline_tasks", "Tasks of this process's event loop.")
 ttft = Histogram(

@@ -21,7 +21,7 @@ from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
-from gateway.upstream.egress import Egress
+from routing.egress import Egress
 
 MAX_HEADER_LINE = 16 * 1024
 MAX_HEADERS = 128

@@ -83,13 +83,15 @@ def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
     """Parse a provider's answer: as `loads`, but numbers that are none are not the end of it.
 
     `NaN`, infinities and numbers out of range are floats that are not finite, so that whoever needs a count sees that
-    it is none; `dumps` writes them as null. Of a `usage` that is there twice the last one stands.
+    it is none; `dumps` writes them as null. Of a `usage` that is there twice the last one stands. Half of a surrogate
+    pair, escaped or in bytes, is U+FFFD.
     """
-    if len(body) <= 8 * most_values and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+    few = len(body) <= 8 * most_values or body.count(b",") <= most_values
+    if few and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         try:
             value = _decode_plainly(body)
         except ValueError:
-            return _loads(body, _lenient, most_values)  # Which tells a number that is none from no JSON at all.
+            return _loads(body, _lenient, most_values)  # Which tells a number or half a character from no JSON at all.
         # Of a key that is there twice one is gone, and with it two of the quotes.
         if dumps(value).count(b'"') == body.count(b'"') and b"\\u0022" not in body:
             return value
@@ -101,8 +103,9 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
         raise BadJson("The body is empty. Send a JSON object.")
     if len(body) > 8 * most_values:  # A shorter one is parsed in the same time, whatever it holds.
         _limit_values(body, most_values)
+    lenient = decoder is _lenient
     try:
-        text = body.decode("utf-8")
+        text = body.decode("utf-8", "surrogatepass" if lenient else "strict")
     except UnicodeDecodeError as error:
         raise BadJson(f"The body is not UTF-8: byte {error.start} is invalid. Send JSON in UTF-8.") from None
     try:
@@ -127,6 +130,8 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
     try:
         dumps(value)
     except UnicodeEncodeError:
+        if lenient:
+            return _whole_characters(value)
         place = _place_of_half(value)
         where = f"The string at {place}" if place else "A string"
         raise BadJson(f"{where} holds half of a surrogate pair. Send whole characters.", place) from None
@@ -205,6 +210,17 @@ def _limit_depth(value: Any) -> None:
         if not level:
             return
     raise BadJson(_TOO_DEEP)
+
+
+def _whole_characters(value: Any) -> Any:
+    """The same with U+FFFD for each half of a surrogate pair; two that meet are the character they mean."""
+    if type(value) is str:
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if type(value) is list:
+        return [_whole_characters(inner) for inner in value]
+    if type(value) is dict:
+        return {_whole_characters(name): _whole_characters(inner) for name, inner in value.items()}
+    return value
 
 
 def number(amount: Decimal) -> msgspec.Raw:

@@ -55,7 +55,7 @@ def refuse_overrides(body: Mapping[str, Any], names: Iterable[str]) -> None:
     field, or carries one.
     """
     for name in names:
-        plain = _plain(name)
+        plain = folded(name)
         _refuse(plain, name)
         if plain in _CARRIERS:
             _search(body[name], name[:MAX_NAME], count(1))
@@ -75,14 +75,15 @@ def _search(value: Any, path: str, number: Iterator[int]) -> None:
             if name == _OWN_WORDS and path.startswith("model_routing_config"):
                 continue
             inside = f"{path}.{name[:MAX_NAME]}"  # a path of whole names could grow by a megabyte a level
-            _refuse(_plain(name), inside)
+            _refuse(folded(name), inside)
             _search(inner, inside, number)
     elif type(value) is list:
         for inner in value:
             _search(inner, path, number)
 
 
-def _plain(name: str) -> str:
+def folded(name: str) -> str:
+    """A field's name without what vendors spell differently."""
     return name.replace("-", "").replace("_", "").lower()
 
 
