@@ -12,7 +12,8 @@ from uuid import UUID
 QUERY = """
 select k.id, k.digest, k.name, k.prefix, k.owner_id, k.scopes, k.allowed_endpoints, k.allowed_models, k.allowed_ips,
        k.max_request_price, k.min_output_cap, k.expires_at, p.id, p.slug, p.default_output_cap,
-       coalesce(nullif(k.dialect, ''), p.dialect), p.strict_params, o.id, o.slug
+       coalesce(nullif(k.dialect, ''), p.dialect), p.strict_params, p.sends_unknown_params,
+       o.id, o.slug
   from accounts_alive_key a
   join accounts_apikey k on k.id = a.id
   join accounts_project p on p.id = a.project
@@ -41,6 +42,7 @@ class Caller:
     default_output_cap: int | None
     dialect: str  # the key's, else the project's
     strict_params: bool
+    sends_unknown_params: bool
     organization: UUID
     organization_slug: str
 
@@ -61,7 +63,7 @@ def from_row(row: Iterable[Any]) -> Caller:
     """A `Caller` from one row of `QUERY`."""
     (
         key, digest, name, prefix, owner, scopes, endpoints, models, networks, price, cap, expires,
-        project, project_slug, default_cap, dialect, strict, organization, organization_slug,
+        project, project_slug, default_cap, dialect, strict, sends_unknown, organization, organization_slug,
     ) = row  # fmt: skip
     return Caller(
         key,
@@ -81,6 +83,7 @@ def from_row(row: Iterable[Any]) -> Caller:
         default_cap,
         dialect,
         strict,
+        sends_unknown,
         organization,
         organization_slug,
     )

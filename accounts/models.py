@@ -67,6 +67,12 @@ class Project(models.Model):
         help_text="On: a parameter that the model does not support, or nobody knows, is refused. "
         "Off: the first is left out and named in the answer's X-Gateway-Ignored-Params, the second is sent on.",
     )
+    sends_unknown_params = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="On: a parameter that nobody knows is sent on under a hard budget as well. "
+        "Off: there it is left out and named, since it might cost what nobody held.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

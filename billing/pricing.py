@@ -19,6 +19,7 @@ import msgspec
 from billing.tokens import Tokens
 
 ZERO, MILLIONTH = Decimal(0), Decimal("0.000001")
+UNBOUNDED = 2**62  # output tokens: nobody counts so far
 
 # Items that are inside another one's count, and where that count lies in `Tokens`.
 PARTS_OF_INPUT = {
@@ -125,6 +126,12 @@ class WorstCase(msgspec.Struct, frozen=True):
     def at(self, output_cap: int) -> Decimal | None:
         """Dollars when the output is `output_cap` tokens."""
         return None if self.fixed is None or self.rate is None else self.fixed + self.rate * output_cap
+
+    def cap_within(self, money: Decimal) -> int:
+        """The most output tokens that `money` dollars pay for; -1: not even the prompt, or the price is unknown."""
+        if self.fixed is None or self.rate is None or self.fixed > money:
+            return -1
+        return int((money - self.fixed) // self.rate) if self.rate else UNBOUNDED
 
     def over(self, other: "WorstCase") -> "WorstCase":
         """One that covers both at any output cap. An unknown price makes it unknown."""

@@ -3,20 +3,18 @@
 import logging
 import os
 import socket
-from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from billing.backbone.leases import BURY, DEAD_AFTER, LONGEST_GAP, RESOLVED_AT_ONCE
+from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import orphans
 from billing.rollups import prune_usage, roll_up_usage
 
 MONTHS_AHEAD = 3
 SETTLED_AT_ONCE = 256
 GAP, DEAD = (f"{span.total_seconds()} seconds" for span in (LONGEST_GAP, DEAD_AFTER))
-HOUSEKEEPER = UUID(int=1)  # the lease of whoever runs these tasks; it never holds
 
 logger = logging.getLogger(__name__)
 

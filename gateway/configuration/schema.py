@@ -175,6 +175,7 @@ PROJECT = Noun(
         "default_output_cap": optional(whole),
         "dialect": choice(settings.DIALECTS),
         "strict_params": boolean,
+        "sends_unknown_params": boolean,
     },
     special=BOUNDS,
     inner={"budgets": BUDGET, "policy": POLICY, "keys": KEY},

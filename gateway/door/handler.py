@@ -11,7 +11,7 @@ import gc
 import io
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -29,9 +29,12 @@ from django.urls import Resolver404, get_resolver
 
 from gateway.door.answers import Answer, EventStream
 from gateway.door.authentication import authenticate
+from gateway.door.session import has_session
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
 from gateway.process import process
+from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
+from gateway.process.memory import FREE_BYTES, NOBODY, Share
 from gateway.wire.dialects import named
 from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 
@@ -44,7 +47,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY_SECONDS = 30.0  # to receive a whole body
 WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
-CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported
+PIECE_BYTES = 256 * 1024  # of a long answer
+CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported, of somebody who has logged in
+LOGIN_BODY_BYTES = 64 * 1024  # of anybody
 API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
 
@@ -96,6 +101,9 @@ class LeanHandler(ASGIHandler):
         assert task is not None
         request_id, dialect = new_request_id(), DEFAULT_DIALECT
         watch: _Watch | None = None
+        arrival: Arrival | None = None
+        ours = False
+        share: Share | None = None
         begun = False
         try:
             try:
@@ -103,18 +111,25 @@ class LeanHandler(ASGIHandler):
                 view = route.view(**route.options)
                 caller, body = None, b""
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
-                    caller = await authenticate(process.current().snapshots, *origin(scope))
+                    here = process.current()
+                    caller = await authenticate(here.snapshots, *origin(scope))
                     dialect = named(caller.dialect)
-                    body = await _read_body(scope, receive, task, self._most_bytes)
+                    view.arrival = arrival = here.arrivals.enter(caller, here.snapshots.current)
+                    share = Share(caller.organization, caller.key)
+                    body = await _read_body(scope, receive, task, self._most_bytes, share)
                     watch = _Watch(receive, task)
+                    await here.rounds.turn(caller.organization)
                 request = _request(scope, body)
-                answer = await view.answer(request, request_id, *route.args, caller=caller, **route.kwargs)
+                answer = await view.answer(request, request_id, *route.args, caller=caller, share=share, **route.kwargs)
             except ClientGone:
                 return
             except Exception as error:
                 answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+            ours = answer.status in (500, 503)
             if watch is None and _announces_body(scope):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
+            if share is not None and len(answer.body) > FREE_BYTES:
+                share.keep(len(answer.body))
             begun = True
             await _send(answer, scope, send)
         except TimeoutError:
@@ -131,6 +146,10 @@ class LeanHandler(ASGIHandler):
         finally:
             if watch is not None:
                 watch.stop()
+            if arrival is not None:
+                arrival.ended(ours)
+            if share is not None:
+                share.free()
 
     def _route(self, path: str) -> Route:
         """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
@@ -161,9 +180,10 @@ def _page(scope: Scope) -> bytes:
     return next((value for name, value in scope["headers"] if name == b"origin"), b"")
 
 
-def _announces_body(scope: Scope) -> bool:
+def _announces_body(scope: Scope, *, more_than: int = 0) -> bool:
+    """Whether a body of more bytes is to come, or one of unknown length."""
     return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        name == b"transfer-encoding" or (name == b"content-length" and int(value) > more_than)
         for name, value in scope["headers"]
     )
 
@@ -197,8 +217,11 @@ class _Watch:
             self._waiting.cancel()
 
 
-async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
-    """The body, in memory. Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow."""
+async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int, share: Share) -> bytes:
+    """The body, in memory, of which `share` is taken.
+
+    Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow, `Unavailable`.
+    """
     for name, value in scope["headers"]:
         if name == b"content-length" and int(value) > limit:
             raise body_too_large(limit)
@@ -214,6 +237,8 @@ async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", 
             size += len(part)
             if size > limit:
                 raise body_too_large(limit)
+            if size > FREE_BYTES:
+                share.take(size - share.held)
             parts.append(part)
             if not message.get("more_body", False):
                 break
@@ -230,25 +255,37 @@ async def _send(answer: Answer, scope: Scope, send: Send) -> None:
     if isinstance(answer, EventStream):
         async with aclosing(answer.parts):
             await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
-            await _send_events(answer, send)
+            await _send_parts(answer.body, answer.parts, send)
     else:
         headers[b"content-length"] = b"%d" % len(answer.body)
         body = b"" if scope["method"] == "HEAD" else answer.body
         await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        if len(body) > PIECE_BYTES:
+            await _send_parts(body[:PIECE_BYTES], _pieces(body, PIECE_BYTES), send)
+        else:
+            await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _send_events(stream: EventStream, send: Send) -> None:
-    """Sends the parts of an event stream. Raises TimeoutError when the client takes nothing for too long."""
+async def _pieces(body: bytes, beginning: int) -> AsyncGenerator[bytes]:
+    """A long body in pieces, so that it waits here, counted, and not in the connection's buffer."""
+    for at in range(beginning, len(body), PIECE_BYTES):
+        yield body[at : at + PIECE_BYTES]
+
+
+async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) -> None:
+    """Sends the parts of an answer, `first` and the others.
+
+    Raises TimeoutError when the client takes nothing for too long.
+    """
     task = asyncio.current_task()
     assert task is not None
     deadline, clock = Deadline(task), task.get_loop().time
     try:
-        part: bytes | None = stream.body
+        part: bytes | None = first
         while part is not None:
             event = {"type": "http.response.body", "body": part, "more_body": True}
             await deadline.wait(send(event), clock() + WRITE_SECONDS)
-            part = await anext(stream.parts, None)
+            part = await anext(parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         deadline.close()
@@ -311,33 +348,37 @@ class Application:
         """Runs the stock handler on a body that is whole and not too long: it would write any length to the disk."""
         task = asyncio.current_task()
         assert task is not None
-        try:
-            parts = [await _read_body(scope, receive, task, CONSOLE_BODY_BYTES)]
-        except ClientGone:
-            return
-        except GatewayError as error:
-            await _refuse(error, scope, send)
-            return
+        with Share(NOBODY, NOBODY) as share:
+            try:
+                limit = LOGIN_BODY_BYTES
+                if _announces_body(scope, more_than=limit) and await has_session(scope["headers"]):
+                    limit = CONSOLE_BODY_BYTES
+                parts = [await _read_body(scope, receive, task, limit, share)]
+            except ClientGone:
+                return
+            except GatewayError as error:
+                await _refuse(error, scope, send)
+                return
 
-        async def replayed() -> MutableMapping[str, Any]:
-            if parts:
-                return {"type": "http.request", "body": parts.pop(), "more_body": False}
-            return await receive()
+            async def replayed() -> MutableMapping[str, Any]:
+                if parts:
+                    return {"type": "http.request", "body": parts.pop(), "more_body": False}
+                return await receive()
 
-        begun = False
+            begun = False
 
-        async def sent(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
+            async def sent(message: MutableMapping[str, Any]) -> None:
+                nonlocal begun
+                begun = True
+                await send(message)
 
-        try:
-            await console(scope, replayed, sent)  # type: ignore[arg-type]
-        except asyncio.CancelledError:
-            if begun or not self.api.stopping:
-                raise
-            task.uncancel()
-            await _refuse(stopped(), scope, send)
+            try:
+                await console(scope, replayed, sent)  # type: ignore[arg-type]
+            except asyncio.CancelledError:
+                if begun or not self.api.stopping:
+                    raise
+                task.uncancel()
+                await _refuse(stopped(), scope, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

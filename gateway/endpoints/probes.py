@@ -65,6 +65,7 @@ class Metrics(ApiView):
     async def get(self, request: HttpRequest) -> Answer:
         """The process's metrics."""
         here = process.current()
+        telemetry.before_hold.set(len(here.arrivals))
         telemetry.open_calls.set(len(here.open_calls))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))

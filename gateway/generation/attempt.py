@@ -2,6 +2,9 @@
 
 import logging
 import time
+from uuid import UUID
+
+from msgspec.structs import replace
 
 from billing.backbone.settlement import Try
 from billing.models import Basis
@@ -9,6 +12,7 @@ from billing.tokens import Tokens, estimate
 from gateway.generation.itinerary import Stop
 from gateway.process import telemetry
 from gateway.protocols.openai_chat import AnswerReader
+from gateway.upstream.veil import veil_over
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
 from routing.health.health import Health
@@ -21,6 +25,7 @@ class Attempt:
     """One dial of a generation, from before its row is written.
 
     - `candidate`, `credential`: where it goes; None: the provider takes no credential
+    - `fresh`: it wants a new connection
     - `claimed`: the probes it has taken; such a dial is seen through even when its client leaves
     - `row`: what will be stored of it
     - `reader`: of its answer, once there is one; `relayed`: the client has been sent something of that
@@ -28,18 +33,20 @@ class Attempt:
     """
 
     __slots__ = (
-        *("candidate", "claimed", "credential", "reader", "relayed", "row", "seen_off"),
-        *("_health", "_over", "_size_class", "_started", "_streamed", "_trial"),
+        *("candidate", "claimed", "credential", "fresh", "reader", "relayed", "row", "seen_off"),
+        *("_health", "_organization", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
-    def __init__(self, health: Health, stop: Stop, size_class: int, streamed: bool) -> None:
+    def __init__(self, health: Health, stop: Stop, organization: UUID, size_class: int, streamed: bool) -> None:
         self.candidate = stop.candidate
         self.credential = stop.credential
         self.claimed = stop.claimed
+        self.fresh = stop.fresh
         self.row: Try
         self.reader: AnswerReader | None = None
         self.relayed = self.seen_off = False
         self._health = health
+        self._organization = organization
         self._size_class = size_class
         self._streamed = streamed
         self._trial: Trial | None = None
@@ -61,6 +68,7 @@ class Attempt:
             claimed=self.claimed,
             size_class=self._size_class,
             streamed=self._streamed,
+            tenant=self._organization,
         )
 
     def first_event(self) -> None:
@@ -77,14 +85,19 @@ class Attempt:
         self.acquitted()
 
     def failed(self, fault: UpstreamFault, generation: str) -> None:
-        """The provider failed; `generation` is the id that the log names."""
+        """The provider failed; `generation` is the id that the log names.
+
+        Here its words become ours: whoever reads them, client, log or books, finds no secret in them that was sent.
+        """
         row = self.row
         self._end("failed")
+        if self.credential is not None and (veil := veil_over(self.credential.secret)):
+            fault.hide(veil.over)
         row.fault, row.upstream_status = fault.kind.value, fault.upstream_status
         self.condemned(fault)
         telemetry.faults.labels(row.provider, row.fault).inc()
-        if fault.kind is not Fault.REJECTED:  # that one's words are the client's, and may quote what it asked
-            logger.warning("%s: %s failed: %s, %r", generation, row.provider, row.fault, fault.detail)
+        at = f" at {self.candidate.offer.provider.base_url}" if fault.kind is Fault.NOT_FOUND else ""
+        logger.warning("%s: %s failed%s: %s, %r", generation, row.provider, at, row.fault, fault.detail)
 
     def left(self, status: str) -> None:
         """It ended without a verdict, as `status`; does nothing when it has ended."""
@@ -103,7 +116,9 @@ class Attempt:
 
     def condemned(self, fault: UpstreamFault) -> None:
         """The offer, its credential or nobody is to blame."""
-        if self._trial is not None:
+        if fault.stale:
+            self.given_up()
+        elif self._trial is not None:
             self._trial.failed(fault.kind, time.monotonic(), fault.retry_after, fault.upstream_status)
 
     def given_up(self) -> None:
@@ -125,7 +140,15 @@ class Attempt:
         """What it used, and how that is known; `text_bytes` is the length of the prompt, for an estimate."""
         reader = self.reader
         if reader is not None and reader.usage is not None:
-            return reader.usage, Basis.REPORTED
+            return _counted(reader.usage, text_bytes, reader.relayed_bytes)
         if reader is None or not (self.relayed or reader.complete):
             return Tokens(), Basis.NOTHING
         return Tokens(estimate(text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED
+
+
+def _counted(usage: Tokens, text_bytes: int, relayed_bytes: int) -> tuple[Tokens, Basis]:
+    """The provider's counts. A half that is 0 though something was sent or said was not counted: it is estimated."""
+    if (usage.prompt or not text_bytes) and (usage.completion or not relayed_bytes):
+        return usage, Basis.REPORTED
+    prompt, completion = usage.prompt or estimate(text_bytes), usage.completion or estimate(relayed_bytes)
+    return replace(usage, prompt=prompt, completion=completion), Basis.ESTIMATED

@@ -9,19 +9,21 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
-from billing.backbone.admission import AttemptItem, Held, HoldItem, Refused
+from billing.backbone.admission import AttemptItem, Held, Refused
 from billing.backbone.batches import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
-from billing.models import Status
-from billing.tokens import estimate
+from billing.models import Basis, Status
+from billing.tokens import Tokens, estimate
 from gateway.generation import continuation, explaining
 from gateway.generation.attempt import Attempt
 from gateway.generation.bill import UNREADABLE, Bill, bill
+from gateway.generation.holding import cap_paid, hold_item, leave_out
 from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, refusal, unavailable
 from gateway.generation.usage_row import facts, settlement
@@ -29,7 +31,7 @@ from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline, boot_time
 from gateway.process.process import Process
 from gateway.request.planning import Call
-from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault
+from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -63,7 +65,7 @@ class Generation:
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
         self._started = time.monotonic()
-        self._itinerary = Itinerary(call.plan, process.ejections)
+        self._itinerary = Itinerary(call.plan, process.ejections, call.caller.organization)
         self.continues = continuation.may_continue(call)
         self.said = ""
         self._ttft_ms: int | None = None
@@ -85,49 +87,25 @@ class Generation:
         now = time.monotonic()
         self._process.retries.request(now)
         attempt = self._attempt(await self._itinerary.first(now))
-        item = self._hold_item(attempt)
         self._task = asyncio.current_task()
         assert self._task is not None
         self.deadline = Deadline(self._task)
         # Open from now on: the key may be revoked after the hold has committed and before we hear of it.
         self._process.open_calls.add(self)
         try:
-            self._held = await self._hold(item)
+            while (held := await self._hold(attempt)) is None:
+                attempt.given_up()
+                self._itinerary.renew()
+                attempt = self._attempt(await self._itinerary.first(now))
         except BaseException:
             self._process.open_calls.discard(self)
             self.deadline.close()
             attempt.given_up()
             raise
-        attempt.row.started_at = self._held.admitted_at
+        self._held = held
+        attempt.row.started_at = held.admitted_at
         self._go_on_with(attempt)
         return self
-
-    def _hold_item(self, attempt: Attempt) -> HoldItem:
-        call, caller = self.call, self.caller
-        self._facts = facts(call, attempt.candidate)
-        first, *others = call.offers
-        worst, cap, tokens = first.worst, first.output_cap, call.input_tokens
-        seconds = self._longest() + SPARE_SECONDS
-        self.ends_by = boot_time() + seconds
-        for other in others:
-            worst = worst.over(other.worst)
-            cap = max(cap, other.output_cap)
-        if self.continues:
-            worst = continuation.worst_case(call.offers, tokens)
-            tokens = 2 * tokens + cap  # the prompt is read twice, and what was said is read once
-        return HoldItem(
-            id=call.id,
-            attempt=attempt.row.id,
-            key=caller.key,
-            model=attempt.row.model,
-            fixed=worst.fixed,
-            rate=worst.rate,
-            cap=cap,
-            min_cap=min(caller.min_output_cap, cap),
-            tokens=tokens,
-            copies=call.asked.n,
-            facts={**self._facts, "seconds": seconds + SPARE_SECONDS},
-        )
 
     def _longest(self) -> float:
         """How many seconds the dials may take together, by their own deadlines."""
@@ -135,17 +113,39 @@ class Generation:
         dials = max(candidate.offer.provider.total_timeout for candidate in self.call.offers)
         return min(policy.total_timeout or NEVER, dials * (policy.max_attempts or 1))
 
-    async def _hold(self, item: HoldItem) -> Held:
+    async def _hold(self, attempt: Attempt) -> Held | None:
+        """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
+        it does. Offers further on that it does not cover are left out as well.
+        """
+        call = self.call
+        self._facts = facts(call, attempt.candidate)
+        expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
+        seconds = self._longest() + SPARE_SECONDS
+        self.ends_by = boot_time() + seconds
+        known = {**self._facts, "seconds": seconds + SPARE_SECONDS}
+        item = hold_item(call, attempt.candidate, attempt.row, known, self.continues, expected)
         try:
-            return await self._process.backbone.admission.hold(item)
+            held = await self._process.backbone.admission.hold(item)
         except Refused as refused:
-            raise refusal(refused, self.caller, self.call.model.slug) from refused
+            error = refusal(refused, call, item)
+            if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
+                return None
+            raise error from refused
         except DatabaseAway as error:
             raise unavailable(1) from error
         except asyncio.CancelledError:
             if reason := self.was_cut():
                 raise reason from None
             raise
+        if call.arrival is not None:
+            call.arrival.held()
+        if held.hard:
+            call.be_careful()
+        if held.hard and held.money is not None and held.money != item.money:
+            self.continues = False  # one answer is paid for, and not two
+            if leave_out(call, held.money):
+                self._itinerary.renew()
+        return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -173,13 +173,15 @@ class Generation:
     # --- attempts ---------------------------------------------------------------------------------------------------
 
     def output_cap(self, candidate: Candidate) -> int | None:
-        """The cap to send with this dial; None when neither client, project nor budget asks for one."""
+        """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one."""
         assert self._held is not None
         cap = min(self._held.output_cap, candidate.output_cap)
+        if self._held.hard and self._held.money is not None:
+            cap = min(cap, cap_paid(candidate, self._held.money))
         if self.said:
             return max(1, cap - estimate(len(self.said.encode())))
         asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
-        return cap if asked or cap < candidate.offer.max_output else None
+        return cap if asked or self._held.hard or cap < candidate.offer.max_output else None
 
     @property
     def seconds_left(self) -> float:
@@ -195,6 +197,7 @@ class Generation:
         the client is told: the last one.
         """
         self.attempt.failed(fault, self.call.id)
+        let_go(fault)
         now = time.monotonic()
         stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):
@@ -250,7 +253,9 @@ class Generation:
 
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
-        attempt = Attempt(self._process.health, stop, self.call.plan.size_class, self.call.asked.stream)
+        attempt = Attempt(
+            self._process.health, stop, self.caller.organization, self.call.plan.size_class, self.call.asked.stream
+        )
         attempt.row = Try(
             new_hex(),
             self.call.id,
@@ -294,7 +299,7 @@ class Generation:
         assert attempt.reader is not None
         ending = self._settle(Status.COMPLETED, None)
         assert self._bill is not None
-        attempt.reader.set_usage(self._bill.tokens, instead=bool(self.said))
+        attempt.reader.set_usage(self._bill.tokens)
         try:
             await ending
         except SpoolFull as error:
@@ -330,7 +335,15 @@ class Generation:
             row.ttft_ms = self._ttft_ms
         self._ending = self._process.backbone.settler.settle(row)
         self._count(row)
+        if owed.basis is Basis.REPORTED:
+            self._learn(owed.tokens)
         return self._ending
+
+    def _learn(self, tokens: Tokens) -> None:
+        """What the key's next answers of this model may come to."""
+        call, model = self.call, self.attempt.candidate.model
+        share = tokens.prompt / max(1, call.input_tokens)
+        self._process.lengths.learn(self.caller.key, model.id, share, ceil(tokens.completion / call.asked.n))
 
     def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
         owing = [attempt for attempt in self.attempts if attempt.relayed]

@@ -13,14 +13,18 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.arrivals import Arrivals
 from gateway.process.deadline import boot_time
 from gateway.process.ejections import Ejections
+from gateway.process.lengths import Lengths
+from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
-from gateway.upstream.egress import Egress, parse_allow
 from gateway.wire.errors import GatewayError, UpstreamFault
+from routing.egress import Egress, parse_allow
 from routing.health.faults import Fault
 from routing.health.retries import RetryBudget
 
@@ -72,6 +76,7 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.arrivals = Arrivals(settings.KEY_REQUESTS_UNDER_WAY)
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.ejections = Ejections(self.backbone.connections)
         self.health = self.ejections.health
@@ -84,7 +89,10 @@ class Process:
         self.statistics = Statistics(self.backbone.connections, self.health)
         self.leaving = False  # a stop has been asked for
         self.seats = Seats()
+        self.lengths = Lengths()
         self.rotations = Rotations()
+        self.rounds = Rounds()
+        self.parser = Parser()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 
@@ -122,6 +130,7 @@ class Process:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.upstream.close()
+        await self.parser.close()
 
 
 _current: list[Process] = []

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 
 from billing import pricing
 from billing.pricing import NO_PRICES, WorstCase
 from routing.catalog import Credential, Model, Offer
-from routing.health.health import COOLING, PROBE, Standing
+from routing.health.health import PROBE, Standing
 from routing.planning.ordering import Reason, score
 from routing.planning.prospect import Prices, Prospect
 
@@ -56,6 +57,7 @@ class Wanted(Struct):
     - `formats`: of the signed or encrypted thoughts in it, "" for those that name none
     - `seat`: the id of the offer that answered this conversation lately
     - `turn`: counts the requests of a rotation
+    - `tenant`: the organization that asks; None: none in particular
     """
 
     text_bytes: int
@@ -73,6 +75,7 @@ class Wanted(Struct):
     formats: frozenset[str] = frozenset()
     seat: int | None = None
     turn: int = 0
+    tenant: UUID | None = None
 
     def said(self) -> dict[str, Any]:
         """What a plan's record keeps of it: sizes, and what is not as usual."""
@@ -171,8 +174,3 @@ class Part:
             [offer.id, offer.provider.slug, offer.upstream_model, reason, None, *behind]
             for offer, reason in self.prospect.excluded
         ]
-
-    def cool_again(self) -> float | None:
-        """When the first of those that cool may be used again, in monotonic seconds."""
-        times = [standing.until for standing in self.standings if standing is not None and standing.state is COOLING]
-        return min(times, default=None)

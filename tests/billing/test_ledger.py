@@ -234,7 +234,10 @@ def test_a_client_that_leaves_while_it_is_settled_is_settled_once(
 
 def settlement_waits() -> bool:
     """Whether a settlement waits for another transaction, asked from any thread."""
-    query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%billing_settle%'"
+    query = (
+        "select 1 from pg_stat_activity where datname = current_database()"
+        " and wait_event_type = 'Lock' and query like '%billing_settle%'"
+    )
     with database(owner_url()) as connection:
         return bool(connection.execute(query).fetchall())
 

@@ -3,13 +3,13 @@
 import json
 import secrets
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
+from django.db import transaction
 
 from billing.models import Attempt, Budget, LedgerEntry, Usage
 from tests.faults import odd
@@ -75,18 +75,12 @@ class Stage:
         self._cheap = make_tariff(input=("1", "2"), output=("2", "4"))
         self._dear = make_tariff(input=("10", "20"), output=("20", "40"))
         self._last = make_model(make_provider(provider.base_url), "last?close&tokens=1").slug
-        self._scenes: dict[str, Scene] = {}
-        self._tasks = 0.0
-
-    def set(self, cells: Iterable[Cell]) -> None:
-        """Makes the rows of all cells at once, since a gateway takes a moment to hear of them."""
-        for cell in cells:
-            self._scenes[cell.id] = self._scene(cell)
-        synchronize(self.gateway)
-        self.gateway.chat(self.tenant.secret, "nobody/asked")
+        synchronize(gateway)
+        gateway.chat(self.tenant.secret, "nobody/asked")
         self._tasks = self.metric("meterline_tasks")
 
-    def _scene(self, cell: Cell) -> Scene:
+    @transaction.atomic
+    def _set(self, cell: Cell) -> Scene:
         row, mark = cell.row, secrets.token_hex(5)
         base = self.provider.base_url if row.at == "simulated" else f"{self.upstreams.origin(row.at)}/v1"
         says = row.says.replace("{canary}", f"{self.upstreams.canary.origin}/v1/chat/completions")
@@ -102,7 +96,8 @@ class Stage:
     # --- a cell ---
     def play(self, cell: Cell) -> None:
         """Plays a cell. Raises AssertionError for whatever is not as promised."""
-        row, scene = cell.row, self._scenes[cell.id]
+        row, scene = cell.row, self._set(cell)
+        synchronize(self.gateway)
         tenant = self.careful if row.hard else self.tenant
         if row.fresh:
             assert self.gateway.chat(self.tenant.secret, self._last).status_code == 200

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from django.db import connection
 from django.db.models import Max
 
 from accounts.models import Change
+from deploy.processes import free_port as free_port  # not one that an outgoing connection, of any test's, may take
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,13 +29,6 @@ def environment(**overrides: str) -> dict[str, str]:
             env[name] = urlunsplit(urlsplit(env[name])._replace(path=f"/{connection.settings_dict['NAME']}"))
     env.pop("DATABASE_ROLE", None)
     return env
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Gateway:

@@ -46,6 +46,7 @@ KNOWN_FIELDS = CHECKS.keys() | {
     *("provider", "model_routing_config"),
 }
 MAX_CHOICES = 8
+MAX_FIELDS = 256  # known or not
 NO_THOUGHTS: frozenset[str] = frozenset()
 
 _CHECKS_BUT_PENALTIES = {name: check for name, check in CHECKS.items() if name not in PENALTIES}
@@ -107,6 +108,11 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     changes: Mapping[str, Any]
 
     @property
+    def is_long(self) -> bool:
+        """Whether it takes long to encode."""
+        return self.text_bytes > strict_json.LONG_STRING
+
+    @property
     def logprobs(self) -> bool:
         """Whether log probabilities were asked for; else an answer shows none."""
         return self.body.get("logprobs") is True
@@ -149,6 +155,8 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
     """
     if type(body) is not dict:
         raise wrong("The body must be a JSON object.", None, TYPE)
+    if len(body) > MAX_FIELDS:
+        raise wrong(f"The body has more than {MAX_FIELDS} fields. Send fewer.", None)
     if None in body.values():
         body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
     model = _model(body.get("model"), dialect)
@@ -266,7 +274,7 @@ def upstream_body(
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     elif "stream_options" in body:
         del body["stream_options"]
-    return strict_json.dumps(body)
+    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
 
 
 def _wants_json(body: Mapping[str, Any]) -> bool:
