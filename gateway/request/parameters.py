@@ -143,7 +143,7 @@ def fit(
     if strict:
         _refuse(request, lacking, supported, dialect)
     if careful and request.unknown:
-        lacking += tuple(name for name in strange(request, supported) if name not in lacking)
+        lacking = tuple(dict.fromkeys((*lacking, *strange(request, supported))))
     if supported and "stop" not in supported:
         max_stops = 0
     enforced = request.stops[max_stops:]
