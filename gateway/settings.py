@@ -69,6 +69,10 @@ FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
+# Answers whose clients have left, read on for what the provider counts: how many at a time in a process, and for how
+# many seconds each, where the key does not say otherwise.
+DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
+DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
 # The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.
 DIALECTS = tuple(ROWS)
 DEFAULT_DIALECT = env.str("DEFAULT_DIALECT", default="standard")

@@ -188,8 +188,13 @@ def _announces_body(scope: Scope, *, more_than: int = 0) -> bool:
     )
 
 
+def _goes_on(task: "asyncio.Task[Any]") -> bool:
+    """Whether a task whose client has left has something to see to the end, as its call says."""
+    return process.current().drains.left(task)
+
+
 class _Watch:
-    """Cancels the request's task when its client leaves.
+    """Cancels the request's task when its client leaves, unless there is something to see to the end.
 
     The task it starts after a moment waits for the server's word of the disconnect; most requests end before that.
     """
@@ -208,7 +213,8 @@ class _Watch:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
-        self._task.cancel()
+        if not _goes_on(self._task):
+            self._task.cancel()
 
     def stop(self) -> None:
         """Ends the watch."""
@@ -284,11 +290,22 @@ async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) ->
         part: bytes | None = first
         while part is not None:
             event = {"type": "http.response.body", "body": part, "more_body": True}
-            await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            try:
+                await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            except TimeoutError:
+                if _goes_on(task):
+                    await _forgo(parts)
+                raise
             part = await anext(parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         deadline.close()
+
+
+async def _forgo(parts: AsyncGenerator[bytes]) -> None:
+    """Sees a stream to its end that nobody takes any more."""
+    async for _ in parts:
+        pass
 
 
 def stopped() -> GatewayError:
@@ -318,6 +335,7 @@ class Application:
         """A stop has been asked for: `/readyz` says so."""
         if self._here is not None:
             self._here.leaving = True
+            self._here.drains.give_up()  # what nobody waits for would keep us
 
     def cut(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
         """The time for a stop is over: ends what is open, `tasks` of requests, each in its own form."""

@@ -67,6 +67,7 @@ class Metrics(ApiView):
         here = process.current()
         telemetry.before_hold.set(len(here.arrivals))
         telemetry.open_calls.set(len(here.open_calls))
+        telemetry.drains.set(len(here.drains))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)

@@ -194,6 +194,8 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         images=asked.images,
         audios=asked.audios,
         files=asked.files,
+        file_bytes=asked.file_bytes,
+        searches=asked.searches,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,

@@ -49,14 +49,15 @@ class Choice:
 
     - `finish`, `native`: why it ended, in OpenAI's words and in the upstream's; None while it has not. Until
       `conclude` it is what the upstream says, not what came
-    - `stopped`: one of the client's stop sequences came; nothing after it is read
+    - `stopped`: one of the client's stop sequences came; what follows is only counted
+    - `over`: the upstream has said why it ended
     - `meaningful`: something to show has been read
     - `bytes`: UTF-8 bytes of text read, `reasoning_bytes` of them reasoning, shown or not, waiting or not
     - `envelope`: fields beside the choice that came with the finish reason and go out with it
     """
 
     __slots__ = (
-        *("bytes", "envelope", "finish", "index", "meaningful", "native", "reasoning_bytes", "stopped"),
+        *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
         *("_annotations", "_blanks", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
         *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_rest", "_said", "_stopper", "_understood"),
     )
@@ -65,7 +66,7 @@ class Choice:
         self.index = index
         self.finish: str | None = None
         self.native: str | None = None
-        self.stopped = self.meaningful = False
+        self.stopped = self.meaningful = self.over = False
         self.reasoning_bytes = self.bytes = 0
         self.envelope: dict[str, Any] = {}
         self._manner = manner
@@ -94,6 +95,7 @@ class Choice:
         """
         was_stopped = self.stopped  # A name of its own: `_delta` may change it.
         if was_stopped:
+            self._count(choice)
             return None
         sent, native = choice.get("delta"), choice.get("finish_reason")
         choice["index"], choice["finish_reason"] = self.index, None
@@ -137,6 +139,15 @@ class Choice:
         elif "logprobs" in choice:
             shown["logprobs"] = choice["logprobs"]
         return shown
+
+    def _count(self, choice: dict[str, Any]) -> None:
+        """Counts what came after the text had ended: it is paid for all the same."""
+        delta, native = choice.get("delta"), choice.get("finish_reason")
+        if type(delta) is dict:
+            thought = reasoning_bytes(delta)
+            self.reasoning_bytes += thought
+            self.bytes += thought + text_bytes(delta)
+        self.over = self.over or bool(native)
 
     @property
     def text(self) -> str:
@@ -267,6 +278,7 @@ class Choice:
             if error := choice.get("error"):
                 raise fault_in_answer(error, f"finish_reason {native[:40]}".encode())
             raise UpstreamFault(meant, f"in a 200: finish_reason {native[:40]!r}")
+        self.over = True
         if self.finish is None or (meant or "stop") != "stop":
             self.finish, self.native, self._understood = meant or "stop", finish.native(native), meant is not None
         # Before the calls that it announces it says nothing yet, nor does a word that nobody knows.
