@@ -348,7 +348,8 @@ class Generation:
         charge = self._bill.charge
         attempt.reader.set_cost(charge if charge is None else charge - ending.overrun)
         if self.call.conversation is not None:
-            self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
+            offer = attempt.candidate.offer.id
+            self._process.seats.take(self.call.conversation, offer, time.monotonic(), self.call.seat_seconds)
         return explaining.final(attempt.reader.final(), self.call, self.attempts)
 
     async def fail(self, error: GatewayError) -> None:
@@ -381,6 +382,7 @@ class Generation:
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
+        self.call.settled = row
         self._ending = self._process.backbone.settler.settle(row)
         if self.drain is not None:
             self.drain.close(owed.basis == Basis.REPORTED)
