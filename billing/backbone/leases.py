@@ -24,7 +24,7 @@ LONGEST_GAP = timedelta(seconds=8)
 EVERYBODY = UUID(int=0)  # a lease that every process renews: while it lives without a gap, the database was there
 HOUSEKEEPER = UUID(int=1)  # the lease of whichever worker runs the tasks; it never holds
 RESOLVED_AT_ONCE = 500
-BURY = "delete from billing_lease where id = %s"
+BURY = "delete from billing_lease where id = %s returning id"
 
 
 class Lease:
