@@ -5,7 +5,6 @@ offer never lowers another one's cap, and one that costs nothing is never cut. W
 worst case, offers that it does not cover with the key's least cap are left out of the plan.
 """
 
-from collections.abc import Mapping
 from decimal import Decimal
 from math import ceil
 from typing import Any
@@ -23,7 +22,7 @@ def hold_item(
     call: Call,
     first: Candidate,
     dial: Try,
-    facts: Mapping[str, Any],
+    facts: dict[str, Any],
     continues: bool,
     expected: tuple[float, int] | None,
 ) -> HoldItem:
@@ -53,7 +52,7 @@ def hold_item(
         least=min(tokens, estimate(call.asked.text_bytes)),
         answer=answer,
         copies=call.asked.n,
-        facts=dict(facts),
+        facts=facts,
     )
 
 

@@ -45,9 +45,10 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
                     "Whoever runs this gateway can give it a price; until then ask for another model.",
                     code="unknown_price",
                 )
+            besides = f" Left out for want of a price: {_named(unpriced)}." if unpriced else ""
             return InsufficientCredit(
                 f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
-                "Raise the budget, or ask for fewer output tokens."
+                f"Raise the budget, or ask for fewer output tokens.{besides}"
             )
         case "never":
             return InvalidRequest(

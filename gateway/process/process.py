@@ -15,12 +15,14 @@ from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
 from gateway.process.arrivals import Arrivals
 from gateway.process.deadline import boot_time
+from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
 from gateway.process.lengths import Lengths
 from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.tokenizers import Tokenizers
 from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
 from gateway.wire.errors import GatewayError, UpstreamFault
@@ -76,6 +78,8 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.drains = Drains(settings.DRAINS_AT_ONCE)
+        self.tokenizers = Tokenizers()
         self.arrivals = Arrivals(settings.KEY_REQUESTS_UNDER_WAY)
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.ejections = Ejections(self.backbone.connections)

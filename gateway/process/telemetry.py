@@ -46,6 +46,14 @@ answers = Tally("meterline_answers", "Answers of the API, by HTTP status.", "sta
 generations = Tally("meterline_generations", "Generations, by how they ended.", "status")
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Tally("meterline_tokens", "Tokens settled.", "direction", "prompt", "completion")
+drained = Tally(
+    "meterline_drained",
+    "Answers whose clients left, by what they were billed by; refused: there was no place to read on.",
+    "outcome",
+    *("counted", "estimated", "refused"),
+)
+drains = Gauge("meterline_drains", "Answers read on for clients that have left.")
+uncounted = Counter("meterline_attempts_uncounted", "Answers that nobody could count, by provider.", ["provider"])
 turned_away = Tally(
     "meterline_turned_away", "Requests refused as soon as their key was known.", "reason", "requests", "under_way"
 )

@@ -21,6 +21,7 @@ from tests.stage.product import Gateway, synchronize, until
 from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 
 SECOND = "from the other one"
+ASKED = "hi"
 SECRET = "sk-upstream-of-the-operator-1"
 PROMPT_RATE, OUTPUT_RATE = Decimal("0.000002"), Decimal("0.000004")  # dollars a token, at the first provider
 DEARER = 10  # times as much at the other one, so that a bill shows whose it is
@@ -186,7 +187,7 @@ class Stage:
             reported = json.loads(self._billed(scene.first)[-1]["usage"] or odd.USAGE)
             counts = reported["prompt_tokens"], reported["completion_tokens"]
         else:
-            counts = _estimate(heard.asked), _estimate(len(heard.text.encode()))
+            counts = _estimate(len(ASKED)), _estimate(len(heard.text.encode()))
         assert (usage.prompt_tokens, usage.completion_tokens) == counts
         price = counts[0] * PROMPT_RATE + counts[1] * OUTPUT_RATE
         assert usage.charge is not None
@@ -240,7 +241,7 @@ class Stage:
         return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
     def _ask(self, tenant: Tenant, scene: Scene, cell: Cell) -> Heard:
-        body = {"model": scene.model, "messages": [{"role": "user", "content": "hi"}], **cell.row.body}
+        body = {"model": scene.model, "messages": [{"role": "user", "content": ASKED}], **cell.row.body}
         data = json.dumps({**body, "stream": cell.form == "streamed"}).encode()
         headers = {"Authorization": f"Bearer {tenant.secret}", "Content-Type": "application/json"}
         started = time.monotonic()
