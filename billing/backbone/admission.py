@@ -15,10 +15,18 @@ from uuid import UUID
 import msgspec
 import psycopg
 
-from billing.backbone.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
+from billing.backbone.batches import GroupCommit
+from billing.backbone.connections import STALE_LEASE, Connections, DatabaseAway
 from billing.backbone.leases import Lease
 
-PATIENCE = 0.18  # seconds a request waits for its hold
+PATIENCE = 0.18  # seconds a request waits for its hold, at least
+MOST_PATIENCE = 1.5  # and at most
+# It waits for a batch that is on its way and for its own, each behind what other processes, and our settlements, commit
+# under the same counters' locks. So patience follows what a commit takes, of which the lease tells us before the first
+# request, and what a batch has lately taken: twice that, with some room.
+COMMITS = 10
+BATCHES = 3
+FADING = 0.9  # what is left of the longest batch's time after each shorter one
 GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
 AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are refused without asking it
 
@@ -80,9 +88,13 @@ class AttemptItem(msgspec.Struct):
 class Admission:
     """The process's way to holds, under its lease."""
 
-    def __init__(self, connections: Connections, lease: Lease) -> None:
+    def __init__(
+        self, connections: Connections, lease: Lease, patience: tuple[float, float] = (PATIENCE, MOST_PATIENCE)
+    ) -> None:
         self._connections = connections
         self.lease = lease
+        self._least_patience, self._most_patience = patience
+        self._batch_seconds = 0.0  # the longest of late
         # What this process answers for: from before a hold is asked for until its end is in the tables.
         self._ours: dict[str, float] = {}  # until when its request waits for the hold
         self._holds: GroupCommit[HoldItem, Held | Refused | DatabaseAway] = GroupCommit(self._admit)
@@ -90,15 +102,22 @@ class Admission:
         self._returns: GroupCommit[str, None] = GroupCommit(self._give_back)
         self._away_until = 0.0
 
+    @property
+    def patience(self) -> float:
+        """Seconds that a request waits for its hold, as commits are now."""
+        slow = max(COMMITS * self.lease.commit_seconds, BATCHES * self._batch_seconds)
+        return min(max(self._least_patience, slow), self._most_patience)
+
     async def hold(self, item: HoldItem) -> Held:
         """Holds room for a request. Raises `Refused`, or `DatabaseAway` when no answer came in time."""
         now = time.monotonic()
         if now < self._away_until:
             raise DatabaseAway("the database was away a moment ago")
-        self._ours[item.id] = now + PATIENCE
+        patience = self.patience
+        self._ours[item.id] = now + patience
         future = self._holds.put(item)
         loop = future.get_loop()
-        timer = loop.call_later(PATIENCE, lambda: loop.call_later(GRACE, future.cancel))
+        timer = loop.call_later(patience, lambda: loop.call_later(GRACE, future.cancel))
         try:
             verdict = await future
         except BaseException as error:
@@ -128,7 +147,7 @@ class Admission:
 
     async def attempt_again(self, item: AttemptItem) -> bool:
         """Writes a further attempt before its dial; False when the key has been revoked. Raises `DatabaseAway`."""
-        async with asyncio.timeout(PATIENCE * 4):
+        async with asyncio.timeout(self.patience * 4):
             return await asyncio.shield(self._attempts.put(item))
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -168,6 +187,7 @@ class Admission:
                 if error.sqlstate != STALE_LEASE or last:
                     raise
                 await self.lease.renew()  # we were paused past our lease
+        self._batch_seconds = max(time.monotonic() - now, FADING * self._batch_seconds)
         verdicts: dict[str, Held | Refused | DatabaseAway] = {}
         for uuid, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
             id = uuid.hex

@@ -70,15 +70,15 @@ declare
     h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
     -- one entry a counter: what is added to it and given back on it, by measure
     d_id bigint[]; d_charge numeric[]; d_tokens numeric[]; d_held_money numeric[]; d_held_tokens numeric[];
-    d_open numeric[];
+    d_open numeric[]; d_at tid[];
 begin
     select array_agg(distinct (e->>'id')::uuid), count(*) into v_ids, v_count
       from jsonb_array_elements(p_items) e;
     if cardinality(v_ids) < v_count then
         -- A settlement that still waited for its commit came from the spool as well. The first one counts.
-        select jsonb_agg(q.e), array_agg(q.id) into p_items, v_ids
-          from (select distinct on (e->>'id') (e->>'id')::uuid as id, e
-                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by e->>'id', o) q;
+        select jsonb_agg(q.e) into p_items
+          from (select distinct on ((e->>'id')::uuid) e
+                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by (e->>'id')::uuid, o) q;
     end if;
 
     with locked as materialized (
@@ -173,13 +173,15 @@ begin
 
     -- The counters last: every hold waits for them, and they are locked until the commit is on the disk. Whoever takes
     -- them first and writes these usage rows then (billing_end_holds) has had to wait for the holds, so there is no circle.
-    perform 1 from billing_counter c where c.id = any(d_id) order by c.id for no key update;
+    select array_agg(l.place) into d_at from billing_lock_counters(d_id) l;
     update billing_counter c
-       set used = c.used + case c.measure when 'money' then d_charge[d] when 'tokens' then d_tokens[d] else 0 end,
-           held = c.held - case c.measure when 'money' then d_held_money[d] when 'tokens' then d_held_tokens[d]
-                                          when 'open' then d_open[d] else 0 end
-      from generate_series(1, cardinality(d_id)) d
-     where c.id = d_id[d];
+       set used = c.used + case c.measure when 'money' then d_charge[array_position(d_id, c.id)]
+                                          when 'tokens' then d_tokens[array_position(d_id, c.id)] else 0 end,
+           held = c.held - case c.measure when 'money' then d_held_money[array_position(d_id, c.id)]
+                                          when 'tokens' then d_held_tokens[array_position(d_id, c.id)]
+                                          when 'open' then d_open[array_position(d_id, c.id)] else 0 end,
+           writes = c.writes + 1
+     where c.ctid = any(d_at);
 
     return query
     select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end
@@ -195,19 +197,22 @@ language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_ended uuid[];
+    -- one entry a counter
+    d_id bigint[]; d_money numeric[]; d_tokens numeric[]; d_open bigint[]; d_at tid[];
 begin
-    perform 1 from billing_counter c
-      where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(p_ids))
-      order by c.id for no key update;
-
-    update billing_counter c
-       set held = c.held - case c.measure when 'money' then d.money when 'tokens' then d.tokens
-                                          when 'open' then d.open else 0 end
+    select array_agg(d.counter), array_agg(d.money), array_agg(d.tokens), array_agg(d.open)
+      into d_id, d_money, d_tokens, d_open
       from (select n.counter, sum(coalesce(h.money, 0)) as money, sum(h.tokens) as tokens, count(*) as open
               from billing_hold h
              cross join lateral (select jsonb_array_elements_text(h.counters)::bigint as counter) n
-             where h.id = any(p_ids) group by n.counter) d
-     where c.id = d.counter;
+             where h.id = any(p_ids) group by n.counter) d;
+    select array_agg(l.place) into d_at from billing_lock_counters(d_id) l;
+    update billing_counter c
+       set held = c.held - case c.measure when 'money' then d_money[array_position(d_id, c.id)]
+                                          when 'tokens' then d_tokens[array_position(d_id, c.id)]
+                                          when 'open' then d_open[array_position(d_id, c.id)] else 0 end,
+           writes = c.writes + 1
+     where c.ctid = any(d_at);
 
     with ended as (
         insert into billing_usage
@@ -331,9 +336,12 @@ begin
     select * into strict v_budget from billing_budget b where b.id = p_budget;
     v_start := billing_window(v_budget.period, v_now);
     v_from := billing_first_id(v_start - interval '1 hour');  -- an id is made a moment before its hold
+    perform billing_begin_windows(array[v_budget.subject]);
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    values (v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0)
-        on conflict do nothing;
+    select v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0
+     where not exists (
+           select 1 from billing_counter n where n.subject = v_budget.subject and n.measure = 'money'
+              and n.period = v_budget.period and n.period_start = v_start);
 
     -- The long sum, before the lock that every hold of this organization would wait for.
     select coalesce(sum(u.charge), 0) into v_old

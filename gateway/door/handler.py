@@ -27,13 +27,14 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.urls import Resolver404, get_resolver
 
+from billing.backbone.connections import Asker, Busy, Turns
 from gateway.door.answers import Answer, EventStream
-from gateway.door.authentication import authenticate
+from gateway.door.authentication import authenticate, client_address
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
 from gateway.process import process
 from gateway.process.deadline import Deadline
 from gateway.wire.dialects import named
-from gateway.wire.errors import GatewayError, InvalidRequest, NotFound
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY_SECONDS = 30.0  # to receive a whole body
 WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
+CONSOLE_QUEUE = 100  # requests to the console that wait at once, by address
 CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported
 API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
@@ -262,6 +264,10 @@ class Application:
         self.api = LeanHandler()
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
+        # Each request has a thread and a connection to the database. Half of them at most for one address, so that who
+        # floods the console, or takes an export byte by byte, leaves room for the others.
+        most = settings.CONSOLE_REQUESTS
+        self.console_turns = Turns(most, (most + 1) // 2, CONSOLE_QUEUE, settings.CONSOLE_SECONDS)
 
     @markcoroutinefunction
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -295,7 +301,17 @@ class Application:
                 return {"type": "http.request", "body": parts.pop(), "more_body": False}
             return await receive()
 
-        await console(scope, replayed, send)  # type: ignore[arg-type]
+        address = client_address(scope["headers"], (scope.get("client") or ("",))[0])
+        asker = Asker(address, address)
+        try:
+            await self.console_turns.take(asker)
+        except Busy:
+            await _refuse(Unavailable("The console is busy. Try again shortly.", retry_after=2), scope, send)
+            return
+        try:
+            await console(scope, replayed, send)  # type: ignore[arg-type]
+        finally:
+            self.console_turns.give(asker)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         here: process.Process | None = None

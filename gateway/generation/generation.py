@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from billing.backbone.admission import AttemptItem, Held, HoldItem, Refused
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
@@ -123,6 +123,8 @@ class Generation:
         )
 
     async def _hold(self, item: HoldItem) -> Held:
+        if not self._process.database.agrees:
+            raise unavailable(5)  # the clocks are too far apart, see `gateway.process.database`
         try:
             return await self._process.backbone.admission.hold(item)
         except Refused as refused:

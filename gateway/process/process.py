@@ -12,6 +12,7 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.database import Database, Pools
 from gateway.process.ejections import Ejections
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
@@ -53,16 +54,23 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
-        self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
-        self.ejections = Ejections(self.backbone.connections)
+        self.backbone = Backbone(
+            settings.DATABASE_APP_URL,
+            settings.SPOOL_DIR,
+            settings.DATABASE_PAID_CONNECTIONS,
+            (settings.HOLD_SECONDS, settings.HOLD_SECONDS_MOST),
+        )
+        self.pools = Pools(settings.DATABASE_APP_URL, self.backbone.connections)
+        self.database = Database(self.pools)
+        self.ejections = Ejections(self.pools.errands)
         self.health = self.ejections.health
         self.retries = RetryBudget(time.monotonic())
         self.snapshots = Snapshots(
-            settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut, self.ejections.hear
+            settings.DATABASE_APP_URL, self.pools.errands, self.open_calls.cut, self.ejections.hear
         )
-        self.files = Files(self.backbone.connections)
+        self.files = Files(self.pools.files)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
-        self.statistics = Statistics(self.backbone.connections, self.health)
+        self.statistics = Statistics(self.pools.errands, self.health)
         self.seats = Seats()
         self.rotations = Rotations()
         self._tasks: list[asyncio.Task[None]] = []
@@ -72,7 +80,13 @@ class Process:
         """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
         await self.backbone.start()
         loop = asyncio.get_running_loop()
-        keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
+        keepers = (
+            self.snapshots.keep(),
+            self.ejections.keep(),
+            self.statistics.keep(),
+            self.database.keep(),
+            self._watch_expiry(),
+        )
         self._tasks = [loop.create_task(keeper) for keeper in keepers]
 
     async def _watch_expiry(self) -> None:
@@ -93,6 +107,7 @@ class Process:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
+        await self.pools.close()
         await self.upstream.close()
 
 

@@ -18,7 +18,8 @@ import psycopg
 
 from accounts import callers
 from accounts.callers import Caller
-from billing.backbone.batches import Connections, GroupCommit
+from billing.backbone.batches import GroupCommit
+from billing.backbone.connections import Connections, DatabaseAway
 from routing import catalog
 from routing.catalog import Catalog
 from routing.health import ejections
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 STALE_SECONDS = 1800
+LOOKUP_SECONDS = 1.0  # that a request waits to hear of its key
 MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
 PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accounts_user")
 
@@ -112,7 +114,10 @@ class Snapshots:
             raise TooManyLookups
         self._looking += 1
         try:
-            return await self._lookups.put(digests)
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                return await self._lookups.put(digests)
+        except TimeoutError as error:
+            raise DatabaseAway("the key was not looked up in time") from error
         finally:
             self._looking -= 1
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from billing.backbone.batches import Connections
+from billing.backbone.connections import Connections
 from gateway.process.ejections import Ejections
 from gateway.process.snapshot import Snapshots
 from routing import catalog

@@ -13,7 +13,7 @@ import pytest
 
 from billing.backbone.admission import Held, HoldItem
 from billing.backbone.backbone import Backbone
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Settlement, encode
 from billing.models import Attempt, Budget, Counter, Hold, LedgerEntry, Limit, TariffVersion, Usage
 from tests.stage.backbone import (
