@@ -27,7 +27,10 @@ MOST_PATIENCE = 1.5  # and at most
 COMMITS = 10
 BATCHES = 3
 FADING = 0.9  # what is left of the longest batch's time after each shorter one
-GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
+# And this and so many turns of the loop, since a process that is late itself hears its clock before an answer that is
+# there already, and needs some turns to read it: with a thousand clients arriving at once, each may take long.
+GRACE = 0.05
+TURNS = 12
 AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are refused without asking it
 
 
@@ -117,7 +120,7 @@ class Admission:
         self._ours[item.id] = now + patience
         future = self._holds.put(item)
         loop = future.get_loop()
-        timer = loop.call_later(patience, lambda: loop.call_later(GRACE, future.cancel))
+        timer = loop.call_later(patience, lambda: loop.call_later(GRACE, _give_up, future, TURNS))
         try:
             verdict = await future
         except BaseException as error:
@@ -175,7 +178,7 @@ class Admission:
     async def _admit(self, batch: list[HoldItem]) -> list[Held | Refused | DatabaseAway]:
         now = time.monotonic()
         for item in batch:
-            item.patience = int((self._ours.get(item.id, now) - now) * 1000)
+            item.patience = int(max(self._ours.get(item.id, now) - now, GRACE) * 1000)  # all of them still wait
         items = msgspec.json.encode(batch).decode()
         for last in (False, True):
             try:
@@ -206,6 +209,14 @@ class Admission:
         rows = await self._connections.call("select * from billing_attempt_again(%s::jsonb)", [items])
         alive = {id.hex: verdict for id, verdict in rows}
         return [alive[item.id] for item in batch]
+
+
+def _give_up(future: "asyncio.Future[Any]", turns: int) -> None:
+    """Cancels what has no answer after so many turns of the loop."""
+    if turns and not future.done():
+        future.get_loop().call_soon(_give_up, future, turns - 1)
+    else:
+        future.cancel()
 
 
 def _being_cancelled() -> bool:

@@ -14,6 +14,8 @@ from billing.ids import new_id
 
 logger = logging.getLogger(__name__)
 
+KEPT = 3  # connections that stay open: a hold, an attempt and a settlement at once
+
 
 class Backbone:
     """One a process, made and used inside its event loop. `url` is the app role's, `spool_dir` survives restarts.
@@ -24,7 +26,7 @@ class Backbone:
     def __init__(
         self, url: str, spool_dir: Path, most: int = 6, patience: tuple[float, float] = (PATIENCE, MOST_PATIENCE)
     ) -> None:
-        self.connections = Connections(url, most)
+        self.connections = Connections(url, most, keep=KEPT)
         self.lease = Lease(self.connections, new_id())
         self.spool = Spool(spool_dir, self.lease.id)
         self.admission = Admission(self.connections, self.lease, patience)
@@ -35,6 +37,7 @@ class Backbone:
         """Takes the lease and starts the upkeep; a database that is away is waited for in the background."""
         try:
             await self.lease.renew()
+            await self.connections.warm()
         except DatabaseAway as error:
             logger.warning("started without a database: %s", error)
         loop = asyncio.get_running_loop()

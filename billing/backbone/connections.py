@@ -123,7 +123,9 @@ class Turns:
 
     def _leave(self, entry: tuple[Asker, "asyncio.Future[None]"]) -> None:
         asker = entry[0]
-        line = self._lines[asker.tenant]
+        line = self._lines.get(asker.tenant)
+        if line is None or entry not in line:
+            return  # its turn had come when it had just stopped waiting
         line.remove(entry)
         if not line:
             del self._lines[asker.tenant]
@@ -136,7 +138,7 @@ class Turns:
 class Connections:
     """Up to `most` connections of the app's role, each given to one call at a time.
 
-    They are opened when needed, dropped on error and given back when idle.
+    They are opened when needed, dropped on error and given back when idle, all but `keep` of them.
 
     `share`, `queue` and `patience` say how those share them in whose name the calls are: see `Turns`.
     """
@@ -149,9 +151,11 @@ class Connections:
         share: int | None = None,
         queue: int = 256,
         patience: float = PATIENCE,
+        keep: int = 0,
     ) -> None:
         self.turns = Turns(most, share or most, queue, patience)
         self._url = url
+        self._keep = min(keep, most)
         self._idle: list[tuple[str, psycopg.AsyncConnection[Any], float]] = []  # what it ran last, and when
         self._running: set[asyncio.Task[list[tuple[Any, ...]]]] = set()
 
@@ -194,7 +198,7 @@ class Connections:
         except ConnectionLost:
             if not reused:
                 raise
-            await self.give_back(0)  # whatever ended one of them has likely ended all
+            await self._close(self._idle)  # whatever ended one of them has likely ended all
             return await self._send(query, params)
 
     async def _send(self, query: str, params: Sequence[object] | dict[str, object]) -> list[tuple[Any, ...]]:
@@ -229,19 +233,27 @@ class Connections:
             raise
         return connection
 
+    async def warm(self) -> None:
+        """Opens those that are kept, so that nobody waits for that later. Raises `DatabaseAway`."""
+        await asyncio.gather(*(self.call("select 1", []) for _ in range(self._keep)))
+
     async def give_back(self, seconds: float = IDLE_SECONDS) -> None:
         """Closes the connections that have been idle for so long."""
         now = monotonic()
         old = [entry for entry in self._idle if now - entry[2] >= seconds]
-        self._idle = [entry for entry in self._idle if now - entry[2] < seconds]
-        for _, connection, _ in old:
+        await self._close(old[: max(len(self._idle) - self._keep, 0)])
+
+    async def _close(self, entries: list[tuple[str, psycopg.AsyncConnection[Any], float]]) -> None:
+        entries = list(entries)
+        self._idle = [entry for entry in self._idle if entry not in entries]
+        for _, connection, _ in entries:
             await connection.close()
 
     async def close(self) -> None:
         """Waits for the calls that still run, each of bounded length, and closes everything."""
         if self._running:
             await asyncio.wait(self._running)
-        await self.give_back(0)
+        await self._close(self._idle)
 
 
 def _own_fault(error: Exception) -> bool:

@@ -240,11 +240,11 @@ begin
            coalesce(r.model, '')
       from jsonb_to_recordset(p_items) as r(id uuid, generation uuid, number smallint, provider text,
                                             upstream_model text, model text, key uuid)
-      join accounts_alive_key k on k.id = r.key
-      join billing_hold h on h.id = r.generation
+     where (select k.id from accounts_alive_key k where k.id = r.key) is not null
+       and (select h.id from billing_hold h where h.id = r.generation) is not null
         on conflict do nothing;
     return query
-    select r.id, a.id is not null
-      from jsonb_to_recordset(p_items) as r(id uuid) left join billing_attempt a on a.id = r.id;
+    select r.id, (select a.id from billing_attempt a where a.id = r.id) is not null
+      from jsonb_to_recordset(p_items) as r(id uuid);
 end
 $$;

@@ -123,7 +123,7 @@ class Snapshots:
 
     async def _find(self, batch: list[list[bytes]]) -> list[Caller | None]:
         wanted = [digest for digests in batch for digest in digests]
-        rows = await self._connections.call(callers.QUERY + "where k.digest = any(%s)", [wanted])
+        rows = await self._connections.call(callers.FIND, [wanted])
         found = {caller.digest: caller for caller in map(callers.from_row, rows)}
         return [next((found[digest] for digest in digests if digest in found), None) for digests in batch]
 

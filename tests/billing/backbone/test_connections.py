@@ -69,6 +69,19 @@ async def test_what_is_past_a_bound_is_refused_at_once_and_what_waits_too_long_t
     assert of_all_keys.waiting == 0
 
 
+async def test_patience_that_ends_as_the_turn_comes_loses_no_place() -> None:
+    turns = Turns(1, 1, 100, 60)
+    await turns.take(asker("alice"))
+    first, second = await waiting(turns, asker("alice"), asker("alice"))
+    first.cancel()
+    turns.give(asker("alice"))  # before the first has come to know
+    await second
+    await asyncio.wait({first})
+    assert (turns.free, turns.waiting) == (0, 0)
+    turns.give(asker("alice"))
+    assert turns.free == 1
+
+
 async def test_who_leaves_while_waiting_takes_no_place_with_them() -> None:
     turns = Turns(1, 1, 100, 60)
     await turns.take(asker("alice"))

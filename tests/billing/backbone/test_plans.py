@@ -68,7 +68,7 @@ class Session:
 
     def hold(self) -> tuple[HoldItem, Held]:
         """One hold of the tenant's."""
-        item = wanted(self._tenant.key)
+        item = wanted(self._tenant.key, patience=60_000)
         ((*_, verdict, cap, money, counters, hard, _, _, _, at),) = self.run(
             "select * from billing_admit(%s, %s::jsonb)", self._lease, msgspec.json.encode([item]).decode()
         )
@@ -98,8 +98,7 @@ class Session:
         found["give back"] = self.blocks(lambda: self.run("select billing_give_back(%s)", [UUID(other.id)]))
         found["resolve"] = self.blocks(lambda: self.run("select billing_resolve(%s, %s, 1)", self._lease, DEAD_AFTER))
         digests = keys.digests(self._tenant.secret, settings.KEY_PEPPERS)
-        look_up = callers.QUERY + "where k.digest = any(%s)"
-        found["look up"] = self.blocks(lambda: self.run(look_up, digests))
+        found["look up"] = self.blocks(lambda: self.run(callers.FIND, digests))
         found["quota"] = self.blocks(lambda: self.run(BUDGETS, self._tenant.organization.pk))
         found["generation"] = self.blocks(
             lambda: self.run(Generations.QUERY, UUID(item.id), self._tenant.organization.pk)
