@@ -1,6 +1,5 @@
-"""Counters are found without a walk through what their writes have left behind, and no plan depends on statistics.
-
-A write of the code from before, of which there is none outside the functions, would be found too.
+"""Counters are found without a walk through what their writes have left behind, no plan depends on statistics, leases
+outlive steps of the clock, and the console cannot change a rate that is in force.
 """
 
 from pathlib import Path
@@ -39,6 +38,6 @@ class Migration(migrations.Migration):
         ),
         *(
             migrations.RunSQL((SQL / name).read_text(), migrations.RunSQL.noop)
-            for name in ("counters.sql", "admission.sql", "settlement.sql")
+            for name in ("counters.sql", "admission.sql", "settlement.sql", "partitions.sql", "rates.sql")
         ),
     ]

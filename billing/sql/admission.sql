@@ -47,7 +47,9 @@ begin
 
     -- A process whose lease went stale (it was paused) renews it before it may hold: others may be resolving its holds.
     if not exists (
-        select 1 from billing_lease l where l.id = p_lease and l.heartbeat_at > v_now - interval '15 seconds'
+        select 1 from billing_lease l
+         where l.id = p_lease
+           and l.heartbeat_at between v_now - interval '15 seconds' and v_now + interval '15 seconds'
     ) then
         raise exception 'stale lease' using errcode = 'ML001';
     end if;

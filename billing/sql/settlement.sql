@@ -246,7 +246,8 @@ $$;
 -- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
 -- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
 -- When the database was away, everybody's lease is old, and whoever comes back first must not take the others for dead:
--- p_lease has to be alive without a gap for as long as the living need to say so.
+-- p_lease has to be alive without a gap for as long as the living need to say so. A heartbeat from further ahead than a
+-- lease is long was before the database's clock was set back, and says nothing.
 create or replace function billing_resolve(p_lease uuid, p_dead interval, p_limit integer)
 returns integer
 language plpgsql as $$
@@ -254,14 +255,18 @@ declare
     v_ids uuid[];
 begin
     if not exists (
-        select 1 from billing_lease l where l.id = p_lease and l.started_at < clock_timestamp() - interval '10 seconds'
+        select 1 from billing_lease l
+         where l.id = p_lease and l.started_at < clock_timestamp() - interval '10 seconds'
+           and l.heartbeat_at < clock_timestamp() + p_dead
     ) then
         return 0;
     end if;
     select array_agg(q.id) into v_ids from (
         select h.id from billing_hold h
          where not exists (
-               select 1 from billing_lease l where l.id = h.lease and l.heartbeat_at > clock_timestamp() - p_dead)
+               select 1 from billing_lease l
+                where l.id = h.lease
+                  and l.heartbeat_at between clock_timestamp() - p_dead and clock_timestamp() + p_dead)
          order by h.id limit p_limit
            for update of h skip locked
     ) q;
@@ -306,7 +311,8 @@ begin
 end
 $$;
 
--- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, it begins a new life.
+-- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, by a clock that was set
+-- perhaps, it begins a new life.
 create or replace function billing_heartbeat(p_lease uuid, p_host text, p_pid integer, p_gap interval)
 returns void
 language sql as $$
@@ -314,15 +320,15 @@ language sql as $$
     values (p_lease, p_host, p_pid, clock_timestamp(), clock_timestamp())
     on conflict (id) do update
        set host = excluded.host, pid = excluded.pid, heartbeat_at = excluded.heartbeat_at,
-           started_at = case when l.heartbeat_at < excluded.heartbeat_at - p_gap then excluded.started_at
-                             else l.started_at end;
+           started_at = case when l.heartbeat_at between excluded.heartbeat_at - p_gap and excluded.heartbeat_at + p_gap
+                             then l.started_at else excluded.started_at end;
 $$;
 
 -- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
 -- not write counters. Requests that are open at this moment hold nothing on it and settle unseen by it.
 create or replace function billing_seed_counter(p_budget bigint)
 returns void
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     -- What is open began after this, so older rows do not change any more.
