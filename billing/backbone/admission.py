@@ -20,12 +20,12 @@ from billing.backbone.connections import STALE_LEASE, Connections, DatabaseAway
 from billing.backbone.leases import Lease
 
 PATIENCE = 0.18  # seconds a request waits for its hold, at least
-MOST_PATIENCE = 1.5  # and at most
+MOST_PATIENCE = 1.8  # and at most
 # It waits for a batch that is on its way and for its own, each behind what other processes, and our settlements, commit
 # under the same counters' locks. So patience follows what a commit takes, of which the lease tells us before the first
-# request, and what a batch has lately taken: twice that, with some room.
-COMMITS = 10
-BATCHES = 3
+# request, and what a batch has lately taken: twice that, and as much again for a machine that is busy.
+COMMITS = 16
+BATCHES = 4
 FADING = 0.9  # what is left of the longest batch's time after each shorter one
 # And this and so many turns of the loop, since a process that is late itself hears its clock before an answer that is
 # there already, and needs some turns to read it: with a thousand clients arriving at once, each may take long.

@@ -21,8 +21,10 @@ begin
     ) then
         raise exception 'rates that are in force are not changed' using errcode = 'insufficient_privilege';
     end if;
-    if tg_table_name = 'billing_rate' and tg_op = 'UPDATE' and new.version_id <> old.version_id then
-        raise exception 'a rate stays with its version' using errcode = 'insufficient_privilege';
+    if tg_table_name = 'billing_rate' and tg_op = 'UPDATE' then
+        if new.version_id <> old.version_id then
+            raise exception 'a rate stays with its version' using errcode = 'insufficient_privilege';
+        end if;
     end if;
     return case tg_op when 'DELETE' then old else new end;
 end

@@ -3,18 +3,20 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from django.conf import settings
 
 from billing.backbone.connections import Connections, DatabaseAway
+from billing.ids import CLOCKS_APART
 
 logger = logging.getLogger(__name__)
 
 EVERY = 1.0  # seconds between two looks
 LOOK_SECONDS = 1.5  # a look that takes longer finds the database away
 STRANGE_SECONDS = 1.0  # clocks that are further apart are worth a warning
-WRONG_SECONDS = 60.0  # and further than that no work is taken: ids, windows and prices would be of another time
+# And further than that no work is taken: ids, windows and prices would be of another time.
+WRONG_SECONDS = CLOCKS_APART.total_seconds()
 OLD_SECONDS = 60.0  # a transaction that has been open for so long is worth a warning
 WARN_EVERY = 60.0
 
@@ -31,7 +33,7 @@ select extract(epoch from clock_timestamp())::float8,
            and id > '00000000-0000-0000-0000-0000000000ff'),
        (select x::text
           from (select backend_xmin from pg_stat_activity
-                 where pid <> pg_backend_pid() and backend_type <> 'autovacuum worker'
+                 where pid <> pg_backend_pid() and usesysid is not null
                  union all select backend_xid from pg_stat_activity where pid <> pg_backend_pid()
                  union all select "transaction" from pg_prepared_xacts
                  union all select xmin from pg_replication_slots) o(x)
@@ -75,7 +77,8 @@ class Pools:
 class Database:
     """How the database was when `keep` looked last; nobody else waits for an answer to that."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self.reachable = False
         self.ahead = 0.0  # seconds that the clock of this process is ahead of the database's, at least; below 0: behind
         self.oldest_seconds = 0.0  # how long the oldest open transaction has been seen, at least
@@ -107,9 +110,9 @@ class Database:
 
     async def look(self) -> None:
         """Looks now. Raises `DatabaseAway`."""
-        sent = time.time()
+        sent = self._clock()
         ((clock, most, most_of_role, processes, oldest),) = await self._pools.errands.call(QUERY, [])
-        got = time.time()
+        got = self._clock()
         # It was read at some moment between: what is surely not the way's.
         self.ahead = sent - clock if sent > clock else min(0.0, got - clock)
         self.allowed = most if most_of_role is None else min(most, most_of_role)
