@@ -233,10 +233,6 @@ class Connections:
             raise
         return connection
 
-    async def warm(self) -> None:
-        """Opens those that are kept, so that nobody waits for that later. Raises `DatabaseAway`."""
-        await asyncio.gather(*(self.call("select 1", []) for _ in range(self._keep)))
-
     async def give_back(self, seconds: float = IDLE_SECONDS) -> None:
         """Closes the connections that have been idle for so long."""
         now = monotonic()

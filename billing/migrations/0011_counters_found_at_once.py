@@ -11,7 +11,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0010_fewer_steps")]
+    dependencies = [("billing", "0021_settled_within_the_budget")]
     operations = [
         migrations.AddField("counter", "writes", models.BigIntegerField(default=0, db_default=0)),
         migrations.AddField(

@@ -6,14 +6,16 @@
 -- Locks counters in the order of ids. Returns each as the last holder of its lock has left it, with the place of its row,
 -- by which the transaction that holds the lock finds it again.
 create or replace function billing_lock_counters(p_ids bigint[])
-returns table (id bigint, measure text, used numeric, held numeric, place tid)
+returns table (
+    id bigint, subject uuid, measure text, period text, used numeric, held numeric, place tid
+)
 language plpgsql as $$
 begin
     return query
-    select c.id, c.measure::text, c.used, c.held, c.place
+    select c.id, c.subject, c.measure::text, c.period::text, c.used, c.held, c.place
       from (select i from unnest(p_ids) i order by i) q
      cross join lateral (
-           select n.id, n.measure, n.used, n.held, n.ctid as place
+           select n.id, n.subject, n.measure, n.period, n.used, n.held, n.ctid as place
              from billing_counter n where n.id = q.i
             order by n.version desc limit 1 for no key update) c;
 end

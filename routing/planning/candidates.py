@@ -4,15 +4,18 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 
 from billing import pricing
 from billing.pricing import NO_PRICES, WorstCase
 from routing.catalog import Credential, Model, Offer
-from routing.health.health import COOLING, PROBE, Standing
+from routing.health.health import PROBE, Standing
 from routing.planning.ordering import Reason, score
 from routing.planning.prospect import Prices, Prospect
+
+SEARCHES = "web_search_options"  # the parameter that lets a provider search the web
 
 
 class Candidate(Struct):
@@ -45,7 +48,8 @@ class Candidate(Struct):
 class Wanted(Struct):
     """What a request needs to be planned.
 
-    - `text_bytes`, `images`, `audios`, `files`: what is read, see `ChatRequest`
+    - `text_bytes`, `images`, `audios`, `files`, `file_bytes`: what is read, see `ChatRequest`
+    - `searches`: of the web, that one answer may take at most, where an offer takes the parameter for it
     - `output_cap`: what the client asked for, or its project's default; `copies`: answers
     - `max_price`: the key's, in dollars
     - `now`: for tariffs, aware; `clock`: monotonic seconds, for health
@@ -56,6 +60,7 @@ class Wanted(Struct):
     - `formats`: of the signed or encrypted thoughts in it, "" for those that name none
     - `seat`: the id of the offer that answered this conversation lately
     - `turn`: counts the requests of a rotation
+    - `tenant`: the organization that asks; None: none in particular
     """
 
     text_bytes: int
@@ -73,6 +78,13 @@ class Wanted(Struct):
     formats: frozenset[str] = frozenset()
     seat: int | None = None
     turn: int = 0
+    file_bytes: int = 0
+    searches: int = 0
+    tenant: UUID | None = None
+
+    def searches_at(self, offer: Offer) -> int:
+        """Searches of the web that an offer may bill, at most."""
+        return self.searches * self.copies if self.searches and SEARCHES in offer.supported_parameters else 0
 
     def said(self) -> dict[str, Any]:
         """What a plan's record keeps of it: sizes, and what is not as usual."""
@@ -93,6 +105,10 @@ class Wanted(Struct):
             kept["audios"] = self.audios
         if self.files:
             kept["files"] = self.files
+        if self.file_bytes:
+            kept["file_bytes"] = self.file_bytes
+        if self.searches:
+            kept["searches"] = self.searches
         if self.strict:
             kept["strict"] = True
         if self.seat:
@@ -136,7 +152,9 @@ class Part:
             offer.max_output if cap is None or cap > offer.max_output else cap,
             version.prices if version else NO_PRICES,
             version.id if version else None,
-            prices.ceilings[at].at(self.input_tokens).worst(self.input_tokens, wanted.copies),
+            prices.ceilings[at]
+            .at(self.input_tokens)
+            .worst(self.input_tokens, wanted.copies, wanted.searches_at(offer)),
             standing,
         )
 
@@ -171,8 +189,3 @@ class Part:
             [offer.id, offer.provider.slug, offer.upstream_model, reason, None, *behind]
             for offer, reason in self.prospect.excluded
         ]
-
-    def cool_again(self) -> float | None:
-        """When the first of those that cool may be used again, in monotonic seconds."""
-        times = [standing.until for standing in self.standings if standing is not None and standing.state is COOLING]
-        return min(times, default=None)

@@ -170,21 +170,10 @@ def test_states_of_health() -> None:
     assert out(offers, health=health) == {
         1: "resting",
         2: "cooling",
-        3: "cooling",
+        3: "refused",
         4: "forced_open",
         5: "no_credential",
     }
-
-
-def test_when_the_first_cooling_offer_is_back() -> None:
-    health = Health()
-    offers = (make_offer(1), make_offer(2))
-    failed(health, offers[0], Fault.RATE_LIMITED, times=1, retry_after=30.0)
-    failed(health, offers[1], Fault.RATE_LIMITED, times=1, retry_after=12.0)
-    found = planned([make_model(*offers)], wanting(clock=0.0), DEFAULT, health, 0)
-    assert found.taken == []
-    assert found.retry_after(0.0) == 11.0
-    assert planned([make_model(make_offer(3))], wanting(), DEFAULT, health, 0).retry_after(0.0) is None
 
 
 def test_when_all_rest_all_are_tried() -> None:

@@ -129,7 +129,7 @@ def test_it_counts_how_attempts_ended(offer: Offer, alice: Tenant) -> None:
     for fault in ("timeout", "timeout", "server_error", "rate_limited", "auth"):
         offer.attempt(at, status="failed", fault=fault, ttft_ms=None, completion_tokens=None)
     offer.attempt(at, status="failed", fault="rejected", upstream_status=400, ttft_ms=None, completion_tokens=0)
-    offer.attempt(at, status="failed", fault="rejected", upstream_status=404, ttft_ms=None, completion_tokens=0)
+    offer.attempt(at, status="failed", fault="not_found", upstream_status=404, ttft_ms=None, completion_tokens=0)
     offer.attempt(at, status="dialling", ttft_ms=None, duration_ms=None)
     offer.attempt(at, status="unknown", ttft_ms=None, duration_ms=None)
     offer.attempt(at + MINUTE)
