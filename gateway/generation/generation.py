@@ -363,7 +363,8 @@ class Generation:
         charge = self._bill.charge
         attempt.reader.set_cost(charge if charge is None else charge - ending.overrun)
         if self.call.conversation is not None:
-            self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
+            offer = attempt.candidate.offer.id
+            self._process.seats.take(self.call.conversation, offer, time.monotonic(), self.call.seat_seconds)
         return explaining.final(attempt.reader.final(), self.call, self.attempts)
 
     async def fail(self, error: GatewayError) -> None:

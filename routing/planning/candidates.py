@@ -59,6 +59,7 @@ class Wanted(Struct):
     - `strict`: such offers are left out
     - `formats`: of the signed or encrypted thoughts in it, "" for those that name none
     - `seat`: the id of the offer that answered this conversation lately
+    - `stays`: that offer has been paid for keeping the prompt in its cache for long
     - `turn`: counts the requests of a rotation
     - `tenant`: the organization that asks; None: none in particular
     """
@@ -77,6 +78,7 @@ class Wanted(Struct):
     strict: bool = False
     formats: frozenset[str] = frozenset()
     seat: int | None = None
+    stays: bool = False
     turn: int = 0
     file_bytes: int = 0
     searches: int = 0
@@ -113,6 +115,8 @@ class Wanted(Struct):
             kept["strict"] = True
         if self.seat:
             kept["seat"] = self.seat
+        if self.stays:
+            kept["stays"] = True
         if self.turn:
             kept["turn"] = self.turn
         return kept

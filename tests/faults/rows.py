@@ -254,7 +254,7 @@ STATUSES = [
             f"status=429&{words}",
             EXHAUSTED,
             "exhausted",
-            again=_limited(1, 60),
+            again=EXHAUSTED,
         )
         for what, words in (
             ("no quota left", "code=insufficient_quota"),
@@ -282,7 +282,7 @@ STATUSES = [
             f"status={status}",
             AUTH,
             "auth",
-            again=_limited(1, 60),
+            again=AUTH,
         )
         for status in (401, 403)
     ),

@@ -9,6 +9,7 @@ from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
 from gateway.protocols.openai_chat.answer.message import Draft, deltas, reasoning_bytes, text_bytes
 from gateway.protocols.openai_chat.answer.reasoning import ALIASES, NAMES, Reasoning
+from gateway.protocols.openai_chat.answer.repeated import Repeated
 from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, names_of, string_of, whole_calls
 from gateway.protocols.stops import Stopper
 from gateway.wire.errors import UpstreamFault
@@ -58,8 +59,9 @@ class Choice:
 
     __slots__ = (
         *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
-        *("_annotations", "_blanks", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
-        *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_rest", "_said", "_stopper", "_understood"),
+        *("_annotations", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
+        *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_repeated", "_rest", "_said", "_stopper"),
+        *("_understood",),
     )
 
     def __init__(self, index: int, manner: Manner, held: Held) -> None:
@@ -74,8 +76,7 @@ class Choice:
         self._understood = True  # Its finish reason is a word that somebody knows.
         self._function = ""  # The name in `function_call`, once it has gone out.
         self._opened = bool(manner.after)  # The chunk with the role has gone out.
-        # Blanks that end what was said before, and that the rest may say again.
-        self._blanks = manner.after[len(manner.after.rstrip()) :] if manner.after else ""
+        self._repeated = Repeated(manner.after) if manner.after else None
         self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
         self._plain = self._stopper is None  # Text goes out as it came.
@@ -101,8 +102,8 @@ class Choice:
         choice["index"], choice["finish_reason"] = self.index, None
         if self._manner.null_logprobs or "logprobs" in choice:
             self._mask(choice)
-        if self._blanks and type(sent) is dict and type(sent.get("content")) is str:
-            sent["content"] = self._without_blanks(sent["content"])
+        if self._repeated is not None and type(sent) is dict and type(sent.get("content")) is str:
+            self._drop_repeated(self._repeated, sent)
         if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
             content = sent.get("content")
             if content and type(content) is str:  # Most chunks of most answers.
@@ -165,6 +166,9 @@ class Choice:
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
         message |= sent
         message["role"] = "assistant"
+        if self._repeated is not None and type(message["content"]) is str:
+            message["content"] = self._repeated.feed(message["content"]) + self._repeated.end()
+            self._repeated = None
         choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
         self._straighten(message)
@@ -200,6 +204,8 @@ class Choice:
         delta: dict[str, Any] = {}
         if self.stopped:
             return None
+        if self._repeated is not None and (text := self._repeated.end()):
+            delta["content"] = text
         if self._stopper and (text := self._stopper.end()):
             delta["content"] = text
         if self._calls and (calls := self._calls.left()):
@@ -340,13 +346,14 @@ class Choice:
         elif text and type(text) is str:
             self._kept.append(text)
 
-    def _without_blanks(self, text: str) -> str:
-        """The text without the blanks that it repeats."""
-        same = 0
-        while same < min(len(text), len(self._blanks)) and text[same] == self._blanks[same]:
-            same += 1
-        self._blanks = self._blanks[same:] if same == len(text) else ""
-        return text[same:]
+    def _drop_repeated(self, repeated: Repeated, part: dict[str, Any]) -> None:
+        """Takes out of a delta what was said before it."""
+        if text := repeated.feed(part["content"]):
+            part["content"] = text
+        else:
+            del part["content"]
+        if not repeated.open:
+            self._repeated = None
 
     def _note_calls(self, part: dict[str, Any], calls: list[dict[str, Any]], first: list[dict[str, Any]]) -> None:
         """Put tool calls into a delta or message; `first`: the pieces of the first one among them."""
