@@ -8,5 +8,5 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0021_on_leave")]
+    dependencies = [("accounts", "0051_login_attempts")]
     operations = [migrations.RunSQL((SQL / "changes.sql").read_text(), migrations.RunSQL.noop)]

@@ -2,13 +2,19 @@
 
 import asyncio
 import time
+from hmac import compare_digest
+from ipaddress import ip_address
 
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.door.answers import Answer, json_answer
-from gateway.door.view import ApiView
+from gateway.door.authentication import client_address
+from gateway.door.view import ApiView, origin
 from gateway.process import process, telemetry
+from gateway.wire.errors import Unauthenticated
 
 STALE_SNAPSHOT_SECONDS = 60
 
@@ -64,8 +70,11 @@ class Metrics(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: HttpRequest) -> Answer:
-        """The process's metrics."""
+    async def get(self, request: ASGIRequest) -> Answer:
+        """The process's metrics, for who has the token; without one, for this machine alone."""
+        headers, peer = origin(request.scope)
+        if not _may_scrape(self.fields.get(b"authorization", b""), client_address(headers, peer)):
+            raise Unauthenticated("Send METRICS_TOKEN as 'Authorization: Bearer …'.", code="invalid_token")
         here = process.current()
         telemetry.before_hold.set(len(here.arrivals))
         telemetry.open_calls.set(len(here.open_calls))
@@ -89,3 +98,12 @@ def _show_database(here: process.Process) -> None:
             telemetry.connections.labels(name, state).set(count)
         telemetry.calls_waiting.labels(name).set(turns.waiting)
         telemetry.calls_refused.labels(name).set(turns.refused)
+
+
+def _may_scrape(credential: bytes, address: str) -> bool:
+    if token := settings.METRICS_TOKEN:
+        return compare_digest(credential, b"Bearer " + token.encode())
+    try:
+        return not settings.TRUSTED_PROXY_HOPS and ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -12,7 +12,7 @@ revoke update, delete on django_admin_log from meterline_console;
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("gateway", "0002_readcount"),
+        ("gateway", "0051_files_written"),
         ("accounts", "0011_search_path"),
         ("admin", "0003_logentry_add_action_flag_choices"),
         ("auth", "0012_alter_user_first_name_max_length"),
