@@ -19,7 +19,7 @@ from django.conf import settings
 
 from accounts.models import OnLeave
 from billing.backbone.admission import AttemptItem, Held
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
@@ -138,6 +138,8 @@ class Generation:
         """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
         it does. Offers further on that it does not cover are left out as well.
         """
+        if not self._process.database.agrees:
+            raise unavailable(5)  # the clocks are too far apart, see `gateway.process.database`
         call = self.call
         self._facts = facts(call, attempt.candidate)
         expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)

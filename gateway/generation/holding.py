@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from billing.backbone.admission import Admission, Held, HoldItem, Refused
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Try
 from billing.tokens import Tokens, estimate
 from gateway.generation import continuation
