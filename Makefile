@@ -22,7 +22,7 @@ manage: environment ## Run a manage.py command on what `make run` has started: m
 	@$(BIN)/python manage.py $(ARGS)
 
 test: environment ## Run all tests, against a real PostgreSQL and Valkey
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n logical $(ARGS)
 
 cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
 	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/generation/test_client_faults.py $(ARGS)

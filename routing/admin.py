@@ -114,14 +114,14 @@ class ProviderPage(Page):
     ordering = ("slug",)
     inlines = (CredentialRows,)
     fieldsets = (
-        (None, {"fields": (("slug", "name"), "base_url", ("protocol", "auth_style"), "active")}),
-        ("Quirks", {"fields": (("cap_field", "stream_usage"), "reasoning_format")}),
+        (None, {"fields": ("slug", "name", "base_url", "protocol", "auth_style", "active")}),
+        ("Quirks", {"fields": ("cap_field", "stream_usage", "reasoning_format")}),
         (
             "Timeouts, in seconds",
-            {"fields": (("connect_timeout", "first_byte_timeout"), ("idle_timeout", "total_timeout"))},
+            {"fields": ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout")},
         ),
-        ("When it fails", {"fields": (("failure_threshold", "cooldown"),)}),
-        ("What it does with what it is sent", {"fields": (("trains_on_data", "retains_data"),)}),
+        ("When it fails", {"fields": ("failure_threshold", "cooldown")}),
+        ("What it does with what it is sent", {"fields": ("trains_on_data", "retains_data")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -159,14 +159,14 @@ class ModelPage(Page):
     ordering = ("slug",)
     inlines = (OfferRows,)
     fieldsets = (
-        (None, {"fields": (("slug", "name"), "aliases", ("published_on", "active"))}),
-        ("Sizes, in tokens", {"fields": (("context_length", "max_output"),)}),
+        (None, {"fields": ("slug", "name", "aliases", "published_on", "active")}),
+        ("Sizes, in tokens", {"fields": ("context_length", "max_output")}),
         ("Choosing a model", {"fields": ("quality",)}),
         (
             "What it takes",
-            {"fields": (("input_modalities", "output_modalities"), ("supported_parameters", "capabilities"))},
+            {"fields": ("input_modalities", "output_modalities", "supported_parameters", "capabilities")},
         ),
-        ("Bounds of a hold", {"fields": (("image_token_bound", "audio_token_bound", "file_token_bound"),)}),
+        ("Bounds of a hold", {"fields": ("image_token_bound", "audio_token_bound", "file_token_bound")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -189,11 +189,17 @@ class OfferPage(Page):
     ordering = ("model__slug", "priority")
     autocomplete_fields = ("model", "provider", "tariff")
     fields = (
-        ("model", "provider"),
+        "model",
+        "provider",
         "upstream_model",
-        ("priority", "weight"),
-        ("tariff", "active"),
-        ("context_length", "max_output"),
-        ("input_modalities", "supported_parameters"),
-        ("quality", "forced"),
+        "priority",
+        "weight",
+        "tariff",
+        "active",
+        "context_length",
+        "max_output",
+        "input_modalities",
+        "supported_parameters",
+        "quality",
+        "forced",
     )

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.process.deadline import NEVER, Deadline
 from gateway.process.process import Process
@@ -79,6 +80,10 @@ class Pace:
             raise UpstreamFault(Fault.TIMEOUT, "no answer in time")
         if now >= self.cut_off:
             raise UpstreamFault(Fault.TIMEOUT, "the answer took too long")
+
+    def end_within(self, seconds: float) -> None:
+        """The answer must be at its end in so many seconds."""
+        self.cut_off = min(self.cut_off, self._clock() + seconds)
 
     def told(self) -> None:
         """The client was sent something."""
@@ -172,9 +177,9 @@ class Dialling:
         reader = self._attempt.reader = self._reader
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():
-                reader.feed(data)
+                await reading.feed(reader, data)
             else:
-                reader.end()
+                await reading.end(reader)
 
 
 async def _error_body(reply: Reply) -> bytes:

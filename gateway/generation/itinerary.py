@@ -4,13 +4,12 @@ A plan is made once; what happens while its dials take their time is asked of th
 """
 
 from collections.abc import Sequence
-from functools import reduce
+from decimal import Decimal
 from math import ceil
 from uuid import UUID
 
 from msgspec import Struct
 
-from billing.pricing import WorstCase
 from gateway.generation.continuation import goes_on
 from gateway.process.ejections import Ejections
 from gateway.wire.errors import UpstreamFault
@@ -22,6 +21,7 @@ from routing.planning.plan import Candidate, Plan
 
 # What another credential of the same provider may get past.
 OF_THE_CREDENTIAL = frozenset({Fault.AUTH, Fault.EXHAUSTED, Fault.RATE_LIMITED})
+INFINITE = Decimal("Infinity")
 MOST_RETRY_AFTER = 60  # seconds; who waits longer had better ask again
 
 
@@ -59,6 +59,11 @@ class Itinerary:
             return await self._next_of(self._left, now) or self._go(self._left.pop(0), candidate.credential)
         del self._left[0]
         return self._go(candidate, candidate.credential)
+
+    def renew(self) -> None:
+        """The plan has changed: goes by what it says now, but for those that it has been to."""
+        self._left = [one for one in self._plan.taken if not any(stop.candidate is one for stop in self._stops)]
+        self._beyond = None
 
     async def after(self, candidate: Candidate, fault: UpstreamFault, now: float) -> Stop | None:
         """Where it goes when `candidate` failed; None: nowhere."""
@@ -143,11 +148,18 @@ class Itinerary:
         """Those past the plan's taken ones that cost no more at worst than these: the hold covers them."""
         if self._beyond is None:
             taken = self._plan.taken
-            most = reduce(WorstCase.over, (candidate.worst for candidate in taken))
+            costs = [_at_worst(candidate) for candidate in taken]
+            most = max(costs)
             self._beyond = [
-                candidate for candidate in self._plan.ordered()[len(taken) :] if most.over(candidate.worst) == most
+                candidate for candidate in self._plan.ordered()[len(taken) :] if _at_worst(candidate) <= most
             ]
         return self._beyond
+
+
+def _at_worst(candidate: Candidate) -> Decimal:
+    """Dollars; an unknown price is more than any known one."""
+    money = candidate.worst.at(candidate.output_cap)
+    return INFINITE if money is None else money
 
 
 _NOW = (State.USABLE, State.PROBE)

@@ -69,6 +69,7 @@ def settlement(
     reader = last.reader
     if reader is not None:
         row.upstream_id = reader.upstream_id
+        row.service_tier = reader.tier or None
         row.finish_reason = reader.finish_reason or ""
         row.native_finish_reason = reader.native_finish_reason or ""
     tokens = bill.tokens
@@ -84,6 +85,5 @@ def settlement(
     row.web_searches = tokens.web_searches
     row.charge = bill.charge
     row.provider_cost = bill.cost
-    row.overrun = bill.overrun
     row.arithmetic = bill.arithmetic
     return row

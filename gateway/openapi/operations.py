@@ -115,12 +115,12 @@ TAGS = {
 # What any call with a key may end with, before its view runs or because something of ours is away.
 KEYED: tuple[GatewayError, ...] = (
     *(InvalidRequest(""), Unauthenticated(""), Forbidden(""), BodyTooLarge(""), HeadersTooLarge("")),
-    *(Unavailable(""), GatewayError("")),
+    *(RateLimited(""), Unavailable(""), GatewayError("")),
 )
 NO_MODEL = NotFound("", code="model_not_found")
 CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(InsufficientCredit(""), InsufficientCredit("", code="unknown_price"), NO_MODEL, RateLimited("")),
-    UnsupportedMediaType(""),
+    *(InvalidRequest("", code="token_limit_too_low"), UnsupportedMediaType("")),
     *(UpstreamFault(kind) for kind in SHOWN),
     *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (413, 422)),
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),

@@ -20,10 +20,16 @@ class Answer(Protocol):
 
     meaningful: bool  # Something to show has been read. Before that another offer may be tried.
     complete: bool  # The upstream said that it is done.
-    usage: Tokens | None  # Its counts; None if it sent none that can be believed.
-    usage_suspect: bool  # It sent counts that cannot be.
     upstream_id: str  # The answer's id at the provider, for its bill; empty if it gave none.
     fault: UpstreamFault | None  # Waits while frames that came before it are sent; check after each `feed`.
+
+    @property
+    def usage(self) -> Tokens | None:
+        """Its counts; None if it sent none that can be believed. A half that is 0 may only not have been counted."""
+
+    @property
+    def usage_suspect(self) -> bool:
+        """It sent counts that cannot be believed, or do not add up."""
 
     @property
     def begun(self) -> bool:
@@ -31,7 +37,11 @@ class Answer(Protocol):
 
     @property
     def relayed_bytes(self) -> int:
-        """UTF-8 bytes of text read, for an estimate."""
+        """UTF-8 bytes of text read, shown or not, for an estimate and for the bound of an answer's length."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for the rest of their event or body. Work on them may take its time."""
 
     @property
     def finish_reason(self) -> str | None:
@@ -48,7 +58,7 @@ class Answer(Protocol):
         """The upstream's body ended. Raises `UpstreamFault` if the answer is not whole."""
 
     def set_usage(self, tokens: Tokens) -> None:
-        """Show these counts where the upstream sent none."""
+        """Show these counts, which are what is billed."""
 
     def set_cost(self, dollars: Decimal | None) -> None:
         """What the answer is charged, for a client that asked to see it."""

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from accounts.callers import Caller
+from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
 from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
@@ -40,6 +41,8 @@ class Call(Struct):
     - `conversation`: where to note who answered (`gateway.process.seats`), for `seat_seconds`; None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
     - `explain`: the client wants the plan told
+    - `careful`: parameters that nobody knows are withheld, see `be_careful`
+    - `arrival`: to be told of the hold
     """
 
     id: str  # 32 hex digits
@@ -54,6 +57,8 @@ class Call(Struct):
     seat_seconds: float = SEAT_SECONDS
     dialled: Candidate | None = None
     explain: bool = False
+    careful: bool = False
+    arrival: Arrival | None = None
     _fits: dict[int, Fit] = {}  # by offer
 
     @property
@@ -76,9 +81,16 @@ class Call(Struct):
                 candidate.model,
                 offer.supported_parameters,
                 self.dialect,
+                careful=self.careful,
                 thoughts=offer.provider.reasoning_format,
             )
         return found
+
+    def be_careful(self) -> None:
+        """A hard budget applies: what nobody knows might cost, and is withheld unless the project lets it pass."""
+        if self.asked.unknown and not self.caller.sends_unknown_params:
+            self.careful = True
+            self._fits.clear()
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -93,11 +105,13 @@ def fit_of(
     dialect: Dialect,
     *,
     strict: bool = False,
+    careful: bool = False,
     thoughts: str = "",
 ) -> Fit:
     """How an offer of `model` that takes these parameters meets a request. Raises `InvalidRequest` if `strict`."""
     supported = supported_by(parameters, model.capabilities)
-    return fit(asked, supported, dialect, strict=strict, speaks=model.output_modalities, thoughts=thoughts)
+    speaks = model.output_modalities
+    return fit(asked, supported, dialect, strict=strict, careful=careful, speaks=speaks, thoughts=thoughts)
 
 
 def prepare(
@@ -183,6 +197,8 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         images=asked.images,
         audios=asked.audios,
         files=asked.files,
+        file_bytes=asked.file_bytes,
+        searches=asked.searches,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,

@@ -117,6 +117,9 @@ class Line(ResponseHandler):
         # close for complete even when that was a reset.
         if body is not None and unfinished and body.exception() is None and (exc or not body.is_eof()):
             body.set_exception(ClientPayloadError(f"connection lost: {exc!r}"))
+        # The body finds the way here, to resume the reading; the way back would close a circle, and the trace of the
+        # body's exception leads through here.
+        self._answer = body = None
 
 
 class Lines:

@@ -12,7 +12,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from gateway.upstream.connection import READ_BUFFER, Line
 from gateway.upstream.content_coding import Inflater, Undecodable
 from gateway.upstream.veil import Veil, Veiled
-from gateway.wire.errors import UpstreamFault
+from gateway.wire.errors import UpstreamFault, let_go
 from routing.egress import ForbiddenAddress
 from routing.health.faults import Fault
 
@@ -181,6 +181,7 @@ class Reply:
             return data
         if failure is not None:
             self.abort()
+            let_go(failure)  # which the body keeps
             raise fault_of(failure, begun=True, status=self.status)
         if body.is_eof():
             self._give_back(self._line)

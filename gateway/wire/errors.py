@@ -28,6 +28,18 @@ from gateway.wire.dialects import STANDARD, Dialect, ErrorRow
 from routing.health.faults import Fault
 
 AS_IT_IS = ErrorRow()
+MEASURES = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
+
+
+def let_go(error: BaseException | None) -> None:
+    """Frees what an error has come through, once it has been told.
+
+    Its traceback holds the frames, and with them the request, its reader and its body; those hold the error. Only the
+    collector would find such a circle, and it comes late.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 class GatewayError(Exception):
@@ -120,6 +132,19 @@ class InsufficientCredit(GatewayError):
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
+    @classmethod
+    def reached(cls, whose: str, measure: str, limit: str, retry_after: int | None) -> "RateLimited":
+        """`whose` (key, project, organization) limit of requests, tokens or open requests has no room."""
+        return cls(
+            f"The {whose}'s limit of {limit} {MEASURES[measure]} is reached.",
+            retry_after=retry_after,
+            headers={
+                f"x-ratelimit-limit-{measure}": limit,
+                f"x-ratelimit-remaining-{measure}": "0",
+                f"x-ratelimit-reset-{measure}": f"{retry_after}s",
+            },
+        )
+
 
 class TooManyReads(GatewayError):
     status, type, code = 422, "rate_limit_error", "too_many_reads"
@@ -196,7 +221,8 @@ class UpstreamFault(GatewayError):
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status
-        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said
+        self.sent = True  # the provider was sent the request, or may have been
         self.stale = False  # on a kept connection that ended: the provider may not have seen it
         self.type = shown.type
         self.status = shown.status

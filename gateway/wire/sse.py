@@ -7,13 +7,14 @@ again.
 
 from typing import NamedTuple
 
-MAX_EVENT = 1 << 20  # Bytes of one event, or of one line.
+MAX_EVENT = 32 << 20  # Bytes of one event, or of one line: a picture or a sound may be in it.
+MAX_LINES = 20_000  # Of one event.
 DONE = b"data: [DONE]\n\n"
 _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """An event passed `MAX_EVENT` bytes. The reader is of no more use."""
+    """An event passed `MAX_EVENT` bytes, or `MAX_LINES`. The reader is of no more use."""
 
 
 class Event(NamedTuple):
@@ -79,6 +80,11 @@ class EventReader:
                 events.append(event)
         return events
 
+    @property
+    def pending(self) -> int:
+        """Bytes of an event that is not whole yet."""
+        return len(self._rest)
+
     def close(self) -> list[Event]:
         """The last event, if the stream ended without the blank line that should follow it."""
         event = _parse(bytes(self._rest))
@@ -97,6 +103,8 @@ class EventReader:
 
 def _parse(block: bytes) -> Event | None:
     """The event of the lines between two blank lines, or nothing if they hold no data."""
+    if block.count(b"\n") >= MAX_LINES:
+        raise EventTooLong(f"an event has more than {MAX_LINES} lines")
     name = b""
     lines = []
     for line in block.split(b"\n"):

@@ -18,6 +18,7 @@ import msgspec
 
 MAX_DEPTH = 64
 MAX_VALUES = 50_000  # In a long body. About 15 ms of parsing; ten thousand messages make thirty thousand.
+LONG_STRING = 1 << 20  # Characters that are encoded in one go, see `dumps_long`.
 MAX_NUMBER = 4300  # Digits; Python's own limit for integers, here for every number.
 
 
@@ -82,13 +83,15 @@ def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
     """Parse a provider's answer: as `loads`, but numbers that are none are not the end of it.
 
     `NaN`, infinities and numbers out of range are floats that are not finite, so that whoever needs a count sees that
-    it is none; `dumps` writes them as null. Of a `usage` that is there twice the last one stands.
+    it is none; `dumps` writes them as null. Of a `usage` that is there twice the last one stands. Half of a surrogate
+    pair, escaped or in bytes, is U+FFFD.
     """
-    if len(body) <= 8 * most_values and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+    few = len(body) <= 8 * most_values or body.count(b",") <= most_values
+    if few and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         try:
             value = _decode_plainly(body)
         except ValueError:
-            return _loads(body, _lenient, most_values)  # Which tells a number that is none from no JSON at all.
+            return _loads(body, _lenient, most_values)  # Which tells a number or half a character from no JSON at all.
         # Of a key that is there twice one is gone, and with it two of the quotes.
         if dumps(value).count(b'"') == body.count(b'"') and b"\\u0022" not in body:
             return value
@@ -100,8 +103,9 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
         raise BadJson("The body is empty. Send a JSON object.")
     if len(body) > 8 * most_values:  # A shorter one is parsed in the same time, whatever it holds.
         _limit_values(body, most_values)
+    lenient = decoder is _lenient
     try:
-        text = body.decode("utf-8")
+        text = body.decode("utf-8", "surrogatepass" if lenient else "strict")
     except UnicodeDecodeError as error:
         raise BadJson(f"The body is not UTF-8: byte {error.start} is invalid. Send JSON in UTF-8.") from None
     try:
@@ -126,8 +130,26 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
     try:
         dumps(value)
     except UnicodeEncodeError:
-        raise BadJson("A string holds half of a surrogate pair. Send whole characters.") from None
+        if lenient:
+            return _whole_characters(value)
+        place = _place_of_half(value)
+        where = f"The string at {place}" if place else "A string"
+        raise BadJson(f"{where} holds half of a surrogate pair. Send whole characters.", place) from None
     return value
+
+
+def dumps_long(value: Any) -> bytes:
+    """As `dumps`, in steps that are each short whatever a long string holds, so that a thread may take them."""
+    return dumps(_in_pieces(value))
+
+
+def _in_pieces(value: Any) -> Any:
+    if type(value) is str and len(value) > LONG_STRING:
+        pieces = (dumps(value[at : at + LONG_STRING])[1:-1] for at in range(0, len(value), LONG_STRING))
+        return msgspec.Raw(b'"%b"' % b"".join(pieces))
+    if type(value) is dict:
+        return {name: _in_pieces(inner) for name, inner in value.items()}
+    return [_in_pieces(inner) for inner in value] if type(value) is list else value
 
 
 # Compact UTF-8 JSON of what `loads` gave, or of what we made. Characters are written as themselves.
@@ -150,6 +172,32 @@ def _limit_values(body: bytes, most: int) -> None:
         raise BadJson(f"The body holds more than {most} values. Send fewer.")
 
 
+def _place_of_half(value: Any) -> str | None:
+    """The path of the first string that no encoder takes, such as messages[0].content; None where that is the whole."""
+    places: list[tuple[str, Any]] = [("", value)]
+    while places:
+        place, value = places.pop()
+        if type(value) is str:
+            if not _is_whole(value):
+                return place or None
+        elif type(value) is list:
+            places += reversed([(f"{place}[{at}]", inner) for at, inner in enumerate(value)])
+        elif type(value) is dict:
+            dot = "." if place else ""
+            if not all(map(_is_whole, value)):
+                return place or None
+            places += reversed([(f"{place}{dot}{name[:64]}", inner) for name, inner in value.items()])
+    return None
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _limit_depth(value: Any) -> None:
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
@@ -162,6 +210,17 @@ def _limit_depth(value: Any) -> None:
         if not level:
             return
     raise BadJson(_TOO_DEEP)
+
+
+def _whole_characters(value: Any) -> Any:
+    """The same with U+FFFD for each half of a surrogate pair; two that meet are the character they mean."""
+    if type(value) is str:
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if type(value) is list:
+        return [_whole_characters(inner) for inner in value]
+    if type(value) is dict:
+        return {_whole_characters(name): _whole_characters(inner) for name, inner in value.items()}
+    return value
 
 
 def number(amount: Decimal) -> msgspec.Raw:

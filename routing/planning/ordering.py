@@ -40,6 +40,7 @@ class Reason(StrEnum):
     PARAMETERS = "parameters"
     UNPRICED = "unpriced"
     TOO_DEAR = "too_dear"
+    CREDIT = "credit"
     NO_CREDENTIAL = "no_credential"
     FORCED_OPEN = "forced_open"
     RESTING = "resting"
@@ -68,8 +69,9 @@ WORDS: dict[Reason, str] = {
     Reason.MODALITY: "left out: it does not read what the request holds",
     Reason.CONTEXT: "left out: its context is too small for the prompt",
     Reason.PARAMETERS: "left out: it ignores parameters, and the caller is strict",
-    Reason.UNPRICED: "left out: its price is unknown and the key has a highest price a request",
+    Reason.UNPRICED: "left out: its price is unknown, and a hard budget or a highest price a request applies",
     Reason.TOO_DEAR: "left out: its worst case is above the key's highest price a request",
+    Reason.CREDIT: "left out: what a hard budget has left does not cover it",
     Reason.NO_CREDENTIAL: "left out: its provider has no usable credential",
     Reason.FORCED_OPEN: "left out: an operator has switched it off",
     Reason.RESTING: "left out: it failed lately and rests",

@@ -8,7 +8,7 @@
 What does not change between requests is worked out once for each model and policy (`routing.planning.prospect`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -43,15 +43,34 @@ class Plan:
         self._order = order
         self.wanted = wanted
         self.size_class = size_class
-        self.policy = policy = parts[0].prospect.policy
+        self.policy = parts[0].prospect.policy
         self.seed = seed
         self.choice: dict[str, Any] | None = None  # how the model was chosen, when the gateway chose it
         self.taken: list[Candidate] = []
         self.input_tokens = 0
-        for place, (part, at) in enumerate(order[: policy.max_attempts or 1]):
-            self.taken.append(part.candidate(at, wanted, place, True))
+        self._take()
+
+    def _take(self) -> None:
+        """Takes as many as may be dialled; those that are taken stay the same objects."""
+        for place in range(len(self.taken), min(self.policy.max_attempts or 1, len(self._order))):
+            part, at = self._order[place]
+            self.taken.append(part.candidate(at, self.wanted, place, True))
             if part.input_tokens > self.input_tokens:
                 self.input_tokens = part.input_tokens
+
+    def leave_out(self, reasons: Mapping[int, Reason]) -> None:
+        """Takes offers out of the order by their places in it, for a reason that was found since; others move up."""
+        order = []
+        for place, (part, at) in enumerate(self._order):
+            if (reason := reasons.get(place)) is None:
+                order.append((part, at))
+            else:
+                part.out[at] = reason
+        self._order = order
+        self.taken = [candidate for candidate in self.taken if candidate.position not in reasons]
+        for place, candidate in enumerate(self.taken):
+            candidate.position = place
+        self._take()
 
     def ordered(self) -> list[Candidate]:
         """Those that may be dialled, in order: `taken`, then those past the most attempts."""
@@ -127,7 +146,7 @@ def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: D
         wanted.text_bytes
         + wanted.images * model.image_token_bound
         + wanted.audios * model.audio_token_bound
-        + wanted.files * model.file_token_bound
+        + max(wanted.files * model.file_token_bound, wanted.file_bytes)
     )
     part = Part(prospect, prospect.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
     able: Sequence[int] = prospect.every
@@ -176,7 +195,11 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
         cap = part.prospect.offers[at].max_output
         if wanted.output_cap is not None and wanted.output_cap < cap:
             cap = wanted.output_cap
-        price = part.prices.ceilings[at].at(part.input_tokens).price(part.input_tokens, cap * wanted.copies)
+        price = (
+            part.prices.ceilings[at]
+            .at(part.input_tokens)
+            .price(part.input_tokens, cap * wanted.copies, wanted.searches_at(part.prospect.offers[at]))
+        )
         if price is not None and price <= most:
             kept.append(at)
         else:

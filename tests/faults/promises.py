@@ -45,7 +45,7 @@ class Late:
     """Keep-alive comments, and since they are out an error event where a status would have been."""
 
     code: str
-    basis: str = "nothing"
+    basis: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire import sse
-from gateway.wire.sse import MAX_EVENT, Event, EventReader, EventTooLong
+from gateway.wire.sse import MAX_EVENT, MAX_LINES, Event, EventReader, EventTooLong
 
 
 def read(*pieces: bytes) -> list[Event]:
@@ -109,7 +109,10 @@ def test_it_refuses_many_short_lines_without_end() -> None:
     reader = EventReader()
     with pytest.raises(EventTooLong):
         for _ in range(MAX_EVENT):
-            reader.feed(b"data: x\n")
+            reader.feed(b"data: x\n" * 1000)
+    with pytest.raises(EventTooLong):
+        read(b"data: x\n" * (MAX_LINES + 1) + b"\n")
+    assert len(read(b"data: x\n" * MAX_LINES + b"\n")[0].data) == 2 * MAX_LINES - 1
 
 
 def test_many_events_together_may_be_longer() -> None:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from billing.tokens import Tokens, estimate
-from gateway.protocols.openai_chat.answer.choice import Choice, Manner, index_of, one_an_index
+from gateway.protocols.openai_chat.answer.choice import Choice, Manner
+from gateway.protocols.openai_chat.answer.choices import index_of, one_an_index
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
+from gateway.protocols.openai_chat.answer.held import Held
 from gateway.protocols.openai_chat.answer.opening import opening
-from gateway.protocols.openai_chat.answer.usage import BadUsage
-from gateway.protocols.openai_chat.answer.usage import read as read_usage
-from gateway.protocols.openai_chat.answer.usage import show as show_usage
+from gateway.protocols.openai_chat.answer.reported import Reported
+from gateway.protocols.openai_chat.answer.shown_usage import show as show_usage
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import UpstreamFault
@@ -31,10 +32,10 @@ from routing.health.faults import Fault
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat.request.request import ChatRequest
 
-MAX_WHOLE = 32 << 20  # Bytes of a JSON body.
-MAX_ASSEMBLED = 64 << 20  # Bytes of a stream that is put together in memory: some 300,000 tokens.
+MAX_PIECE = sse.MAX_EVENT  # Bytes of a JSON body: the same as of an event.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
-MAX_ID = 200  # Characters kept of an upstream's id.
+MAX_ID = 200  # Characters kept of an upstream's id,
+MAX_TIER = 32  # and of the class of service it names.
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
@@ -51,7 +52,8 @@ class AnswerReader:
     - `output_cap`: tokens the upstream was allowed for the answer, so that one that reached it and says that it
       just stopped is shown as cut off; None: not known
     - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
-      them; once all choices have, nothing more is read
+      them; once all choices have, the answer is `stopped`: what follows is only counted, until the upstream ends or
+      `conclude` is called
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
 
@@ -60,16 +62,18 @@ class AnswerReader:
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
     - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
-    - `usage`: the upstream's counts, None if it sent none that can be believed; `usage_suspect`: it sent a lie
+    - `stopped`: see `stops`
     - `fault`: see `feed`
     - `skipped`: events ignored as keep-alives
     - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
+    - `tier`: the class of service it said that it served; empty if it did not
     """
 
     __slots__ = (
-        *("complete", "fault", "meaningful", "skipped", "upstream_id", "usage", "usage_suspect"),
-        *("_answer", "_beside_usage", "_choices", "_cost", "_dialect", "_events", "_fed", "_late"),
-        *("_manner", "_opening", "_ours", "_output_cap", "_request", "_seen", "_streams", "_top", "_usage", "_whole"),
+        *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
+        *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
+        *("_manner", "_opening", "_ours", "_output_cap", "_reported", "_request", "_seen", "_streams", "_top"),
+        *("_usage", "_whole"),
     )
 
     def __init__(
@@ -86,11 +90,9 @@ class AnswerReader:
         after: str = "",
     ) -> None:
         self.meaningful = False
-        self.complete = False
-        self.usage: Tokens | None = None
-        self.usage_suspect = False
+        self.complete = self.stopped = self._cut_short = False
         self.skipped = 0
-        self.upstream_id = ""
+        self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
         self._request = request
         self._streams = request.stream
@@ -101,6 +103,7 @@ class AnswerReader:
             null_logprobs=dialect.null_logprobs and request.stream,
             reasoning=not request.hides_reasoning,
             functions=request.legacy_functions,
+            tools=request.body.get("tools"),
             stops=stops,
             call_prefix=f"call_{id}_",
             keeps_text=keeps_text,
@@ -113,17 +116,28 @@ class AnswerReader:
         if request.stream and (dialect.null_usage or request.include_usage):
             self._ours["usage"] = None
         self._choices: dict[int, Choice] = {}
+        self._held = Held()
         self._opening = b""  # What came before it was clear whether this is JSON or a stream.
         self._events: sse.EventReader | None = None
         self._whole: bytearray | None = None
-        self._fed = 0
         self._seen = False  # An event came.
         self._top: dict[str, Any] = {}  # Fields of a stream's chunks, for the body made of them.
         self._answer: dict[str, Any] | None = None  # A whole body, as it will be shown.
         self._late: list[bytes] = []  # Frames that only `end` could make.
         self._beside_usage: dict[str, Any] = {}
-        self._usage: tuple[Tokens, dict[str, Any]] | None = None  # What is shown, and what was sent of it.
+        self._reported = Reported()
+        self._usage: Tokens | None = None  # What is shown, if it is not what was reported.
         self._cost: Decimal | None = None
+
+    @property
+    def usage(self) -> Tokens | None:
+        """The upstream's counts. A half of them that is 0 may only not have been counted."""
+        return self._reported.tokens
+
+    @property
+    def usage_suspect(self) -> bool:
+        """Whether it sent counts that cannot be believed, or do not add up."""
+        return self._reported.suspect
 
     @property
     def begun(self) -> bool:
@@ -142,6 +156,25 @@ class AnswerReader:
         for choice in self._choices.values():
             total += choice.bytes
         return total
+
+    @property
+    def reasoning_bytes(self) -> int:
+        """How many of them are reasoning."""
+        return sum(choice.reasoning_bytes for choice in self._choices.values())
+
+    @property
+    def counted(self) -> bool:
+        """Whether `usage` counts the whole answer: nothing more was to come when it did."""
+        if self.usage is None:
+            return False
+        return all(choice.over for choice in self._choices.values()) or (self.complete and not self._cut_short)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for the rest of their event or body. Work on them may take its time."""
+        if self._whole is not None:
+            return len(self._whole)
+        return 0 if self._events is None else self._events.pending
 
     @property
     def said(self) -> str:
@@ -181,20 +214,19 @@ class AnswerReader:
                 self._events = sse.EventReader()
         if self._whole is not None:
             self._whole += data
-            if len(self._whole) > MAX_WHOLE:
-                raise UpstreamFault(Fault.INVALID_RESPONSE, "the body passed the size cap")
+            if len(self._whole) > MAX_PIECE:
+                raise _too_large(f"the body is longer than {MAX_PIECE} bytes")
             return []
         assert self._events is not None
-        self._fed += len(data)
-        if self._fed > MAX_ASSEMBLED and not self._streams:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "the stream passed the size cap")
         out: list[bytes] = []
         try:
             self._take(self._events.feed(data), out)
+            if out and not self.meaningful:  # Nothing goes out yet.
+                self._held.add_bytes(sum(map(len, out)))
         except UpstreamFault as error:
             fault = error
         except sse.EventTooLong as error:
-            fault = UpstreamFault(Fault.INVALID_RESPONSE, str(error))
+            fault = _too_large(str(error))
         else:
             return out
         if not (self.meaningful and out):
@@ -220,12 +252,17 @@ class AnswerReader:
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
 
-    def set_usage(self, tokens: Tokens, *, instead: bool = False) -> None:
-        """Show these counts to the client, if the upstream sent none that can be, or `instead` of them. `usage` stays
-        as it was.
+    def conclude(self) -> None:
+        """Nothing more is wanted of a `stopped` answer: it is whole as it is."""
+        if not self.complete:
+            self._cut_short = True
+            self._done()
+
+    def set_usage(self, tokens: Tokens) -> None:
+        """Show these counts, which are what is billed; where the upstream's own are, they are shown as it sent them.
+        `usage` stays as it was.
         """
-        if instead or self.usage is None:
-            self._usage = (tokens, {})
+        self._usage = tokens
 
     def set_cost(self, dollars: Decimal | None) -> None:
         """What the tenant is charged, for a client that asked (`usage.include`). None: unknown, so not shown."""
@@ -242,9 +279,11 @@ class AnswerReader:
         return _encode(answer)
 
     def _shown_usage(self) -> dict[str, Any] | None:
-        if self._usage is None:
+        reported = self._reported
+        tokens = reported.tokens if self._usage is None else self._usage
+        if tokens is None:
             return None
-        tokens, sent = self._usage
+        sent = reported.sent if tokens == reported.tokens else {}
         thought = 0
         for choice in self._choices.values():
             thought += choice.reasoning_bytes
@@ -262,7 +301,7 @@ class AnswerReader:
             )
         at_cap = False
         if self._output_cap is not None and self.usage is not None and len(self._choices) == 1:
-            at_cap = self.usage.completion >= self._output_cap
+            at_cap = self.usage.completion >= self._output_cap and not self.usage_suspect
         for choice in self._choices.values():
             if shown := choice.tail():
                 if self._streams:
@@ -278,8 +317,8 @@ class AnswerReader:
             if self.complete:
                 return
             self._event(name, payload, out)
-            if self._manner.stops and self._stopped() and not self.complete:
-                self._done()
+            if self._manner.stops and not self.stopped:
+                self.stopped = self._all_stopped()
 
     def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
         try:
@@ -297,7 +336,7 @@ class AnswerReader:
         if "choices" not in chunk and "usage" not in chunk:
             self._foreign(name, chunk, out)
             return
-        shown = self._chunk(chunk)
+        shown = self._chunk(chunk, payload)
         if shown is None:
             return
         if not self._streams:
@@ -328,23 +367,23 @@ class AnswerReader:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
-        elif self._streams:
+        elif self._streams and not self.stopped:
             out.append((b"event: " + name + b"\n" if name else b"") + sse.encode(_encode(chunk)))
 
-    def _chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
+    def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
-        usage = chunk.pop("usage", None)
-        if usage is not None:
-            self._take_usage(usage)
+        counted = self._reported.take(chunk, payload)
+        if counted:
+            self._note_id(chunk)
         choices = chunk.get("choices")
         if not self.upstream_id:
             self._note_id(chunk)
         chunk.update(self._ours)
         if not choices:
             chunk["choices"] = []
-            if usage is not None:
+            if counted:
                 self._beside_usage = chunk
-            return None if usage is not None or chunk.keys() <= _ENVELOPE else chunk
+            return None if counted or chunk.keys() <= _ENVELOPE else chunk
         if type(choices) is not list:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "choices is not an array")
         kept = []
@@ -352,7 +391,7 @@ class AnswerReader:
             index = index_of(sent)
             state = self._choices.get(index)
             if state is None:
-                state = self._choices[index] = Choice(index, self._manner)
+                state = self._choices[index] = Choice(index, self._manner, self._held)
             shown = state.take(sent, chunk)
             self.meaningful = self.meaningful or state.meaningful
             if shown is not None:
@@ -360,25 +399,17 @@ class AnswerReader:
         chunk["choices"] = kept
         return chunk if kept else None
 
-    def _stopped(self) -> bool:
+    def _all_stopped(self) -> bool:
         """Whether each choice the client asked for has met one of its stop sequences."""
         stopped = sum(choice.stopped for choice in self._choices.values())
         return stopped == len(self._choices) >= self._request.n
 
     def _note_id(self, answer: dict[str, Any]) -> None:
-        id = answer.get("id")
-        if type(id) is str:
+        id, tier = answer.get("id"), answer.get("service_tier")
+        if type(id) is str and not self.upstream_id:
             self.upstream_id = id.replace("\0", "")[:MAX_ID]
-
-    def _take_usage(self, usage: Any) -> None:
-        """The last usage that is no placeholder stands, be it repeated, growing or a lie."""
-        try:
-            read = read_usage(usage)
-        except BadUsage:
-            self.usage, self._usage, self.usage_suspect = None, None, True
-            return
-        if read:
-            self.usage, self._usage, self.usage_suspect = read[0], read, False
+        if type(tier) is str:
+            self.tier = tier.replace("\0", "")[:MAX_TIER]
 
     def _read_tail(self, events: list[sse.Event]) -> None:
         """An event without its blank line: whole, or the torn end of a stream that broke off."""
@@ -395,19 +426,19 @@ class AnswerReader:
             answer = strict_json.loads_answer(body, most_values=MAX_UPSTREAM_VALUES)
         except strict_json.BadJson as error:
             raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
+        if type(answer) is not dict:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, "the body is not an object")
+        self._reported.take(answer, body)
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
         choices = answer.get("choices")
         if type(choices) is not list or not choices:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer has no choices")
-        usage = answer.pop("usage", None)
-        if usage is not None:
-            self._take_usage(usage)
         self._note_id(answer)
         answer.update(self._ours)
         answer["choices"] = choices = one_an_index(choices, self._request.n)
         for sent in choices:
-            choice = self._choices[sent["index"]] = Choice(sent["index"], self._manner)
+            choice = self._choices[sent["index"]] = Choice(sent["index"], self._manner, self._held)
             choice.take_whole(sent)
             if self._streams:
                 for part in choice.in_chunks(sent, answer):
@@ -429,6 +460,8 @@ class AnswerReader:
 
     def _draw(self, shown: dict[str, Any]) -> None:
         """Add a chunk to the body of a client that does not stream."""
+        if not shown.keys() <= _ENVELOPE:
+            self._held.add({k: v for k, v in shown.items() if k not in _ENVELOPE})
         self._top.update((k, v) for k, v in shown.items() if k != "choices" and v is not None)
         for choice in shown["choices"]:
             self._choices[choice["index"]].draw(choice)
@@ -439,3 +472,8 @@ class AnswerReader:
             self._top.update((k, v) for k, v in choice.envelope.items() if v is not None)
             choices.append(choice.whole())
         return self._ours | {"choices": choices} | {k: v for k, v in self._top.items() if k not in self._ours}
+
+
+def _too_large(detail: str) -> UpstreamFault:
+    message = f"The provider sent a piece of more than {MAX_PIECE} bytes."
+    return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)

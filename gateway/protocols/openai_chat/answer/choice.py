@@ -2,29 +2,24 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
+
+from gateway.protocols.openai_chat.answer import content, finish
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
-from gateway.protocols.openai_chat.answer.message import Draft, deltas, merge, reasoning_bytes, text_bytes
-from gateway.protocols.openai_chat.answer.reasoning import NAMES as REASONING
-from gateway.protocols.openai_chat.answer.reasoning import Reasoning
+from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
+from gateway.protocols.openai_chat.answer.message import Draft, deltas, reasoning_bytes, text_bytes
+from gateway.protocols.openai_chat.answer.reasoning import ALIASES, NAMES, Reasoning
 from gateway.protocols.openai_chat.answer.repeated import Repeated
-from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, whole_calls
+from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, names_of, string_of, whole_calls
 from gateway.protocols.stops import Stopper
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
 
-MAX_CHOICES = 128
-
-FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-# Words of other protocols that leak through compatible servers. What is in none of these is shown as `stop`.
-_FINISH_WORDS = {
-    **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded", "incomplete"), "length"),
-    **dict.fromkeys(("safety", "refusal", "recitation", "blocklist", "prohibited_content", "spii"), "content_filter"),
-    "tool_use": "tool_calls",
-}
-# Ends that are none. Shown as `stop` they would pass for an answer.
-_FAILURES = frozenset({"error", "failed", "abort", "timeout", "insufficient_system_resource"})
 PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
-_NULLABLE = REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
+_REASONING = NAMES | ALIASES
+_NULLABLE = _REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
+_encode = msgspec.json.Encoder().encode
+_TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
 
 
 class Manner(NamedTuple):
@@ -32,7 +27,7 @@ class Manner(NamedTuple):
 
     - `logprobs`: it asked for log probabilities; `null_logprobs`: a chunk without them says so
     - `reasoning`: it wants to see what the model thought
-    - `functions`: it uses `functions`, as one did before tools
+    - `functions`: it uses `functions`, as one did before tools; `tools`: those that it declared
     - `stops`: sequences that end the text and that the upstream was not told
     - `call_prefix`: begins the id of a tool call that came without one
     - `keeps_text`: what is said is to be known later
@@ -43,6 +38,7 @@ class Manner(NamedTuple):
     null_logprobs: bool = False
     reasoning: bool = True
     functions: bool = False
+    tools: Any = None
     stops: tuple[str, ...] = ()
     call_prefix: str = "call_"
     keeps_text: bool = False
@@ -54,26 +50,41 @@ class Choice:
 
     - `finish`, `native`: why it ended, in OpenAI's words and in the upstream's; None while it has not. Until
       `conclude` it is what the upstream says, not what came
-    - `stopped`: one of the client's stop sequences came; nothing after it is read
+    - `stopped`: one of the client's stop sequences came; what follows is only counted
+    - `over`: the upstream has said why it ended
     - `meaningful`: something to show has been read
-    - `bytes`: UTF-8 bytes of text read, `reasoning_bytes` of them reasoning, shown or not
+    - `bytes`: UTF-8 bytes of text read, `reasoning_bytes` of them reasoning, shown or not, waiting or not
     - `envelope`: fields beside the choice that came with the finish reason and go out with it
     """
 
     __slots__ = (
-        *("bytes", "envelope", "finish", "index", "meaningful", "native", "reasoning_bytes", "stopped"),
-        *("_annotations", "_called", "_calls", "_draft", "_kept", "_manner", "_mirrored", "_opened"),
-        *("_plain", "_reasoning", "_repeated", "_rest", "_said", "_stopper"),
+        *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
+        *("_annotations", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
+        *(
+            "_manner",
+            "_mirrored",
+            "_opened",
+            "_plain",
+            "_reasoning",
+            "_repeated",
+            "_rest",
+            "_said",
+            "_stopper",
+            "_understood",
+        ),
     )
 
-    def __init__(self, index: int, manner: Manner) -> None:
+    def __init__(self, index: int, manner: Manner, held: Held) -> None:
         self.index = index
         self.finish: str | None = None
         self.native: str | None = None
-        self.stopped = self.meaningful = False
-        self.bytes = self.reasoning_bytes = 0
+        self.stopped = self.meaningful = self.over = False
+        self.reasoning_bytes = self.bytes = 0
         self.envelope: dict[str, Any] = {}
         self._manner = manner
+        self._held = held
+        self._understood = True  # Its finish reason is a word that somebody knows.
+        self._function = ""  # The name in `function_call`, once it has gone out.
         self._opened = bool(manner.after)  # The chunk with the role has gone out.
         self._repeated = Repeated(manner.after) if manner.after else None
         self._kept: list[str] | None = [] if manner.keeps_text else None
@@ -95,6 +106,7 @@ class Choice:
         """
         was_stopped = self.stopped  # A name of its own: `_delta` may change it.
         if was_stopped:
+            self._count(choice)
             return None
         sent, native = choice.get("delta"), choice.get("finish_reason")
         choice["index"], choice["finish_reason"] = self.index, None
@@ -126,8 +138,10 @@ class Choice:
         if not bare and rest.get("logprobs"):
             rest["logprobs"] = None  # They belong to the text, which goes ahead.
         self._end(native, rest)
-        self.envelope = self.envelope | {k: v for k, v in envelope.items() if k != "choices"}
-        self._rest = self._rest | rest
+        beside = {k: v for k, v in envelope.items() if k != "choices"}
+        self._held.add((beside, rest))
+        self.envelope |= beside
+        self._rest |= rest
         if bare and not opens:
             return None
         shown: dict[str, Any] = {"index": self.index, "delta": delta, "finish_reason": None}
@@ -136,6 +150,15 @@ class Choice:
         elif "logprobs" in choice:
             shown["logprobs"] = choice["logprobs"]
         return shown
+
+    def _count(self, choice: dict[str, Any]) -> None:
+        """Counts what came after the text had ended: it is paid for all the same."""
+        delta, native = choice.get("delta"), choice.get("finish_reason")
+        if type(delta) is dict:
+            thought = reasoning_bytes(delta)
+            self.reasoning_bytes += thought
+            self.bytes += thought + text_bytes(delta)
+        self.over = self.over or bool(native)
 
     @property
     def text(self) -> str:
@@ -158,7 +181,8 @@ class Choice:
             self._repeated = None
         choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
-        self._spread(message)
+        self._straighten(message)
+        message.setdefault("content", None)
         if "tool_calls" in message or "function_call" in message:
             calls = whole_calls(message.pop("tool_calls", None), self._manner.call_prefix)
             self._note_calls(message, calls, calls[:1])
@@ -194,7 +218,7 @@ class Choice:
             delta["content"] = text
         if self._stopper and (text := self._stopper.end()):
             delta["content"] = text
-        if self._calls and (calls := self._calls.held()):
+        if self._calls and (calls := self._calls.left()):
             self._note_calls(delta, calls, calls[:1] if self._mirrored is None else [])
         if not delta:
             return None
@@ -208,6 +232,8 @@ class Choice:
         are all there should have been, but never came: a client in a loop would take the silence for the end.
         """
         said = None if self.stopped else self.finish
+        if not (self._understood or self._said or self._called or self.reasoning_bytes):
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"it said nothing and ended with {self.native!r}")
         if said in ("tool_calls", "function_call") and not self._called and not self._said:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "it ended for tool calls and sent none")
         if said in (None, "stop", "tool_calls", "function_call"):
@@ -218,9 +244,19 @@ class Choice:
     def draw(self, shown: dict[str, Any]) -> None:
         """Add what `take` gave to the whole message."""
         self._draft = self._draft or Draft()
-        self._draft.add(shown["delta"], shown.get("logprobs"))
+        delta, logprobs = shown["delta"], shown.get("logprobs")
+        for value in delta.values():
+            if type(value) is str:
+                self._held.add_bytes(len(value) + A_PIECE)
+            else:
+                self._held.add(value)
+        if logprobs:
+            self._held.add_bytes(len(_encode(logprobs)))
+        self._draft.add(delta, logprobs)
         if not shown.keys() <= PLAIN:
-            self._rest = self._rest | {k: v for k, v in shown.items() if k not in PLAIN and v is not None}
+            rest = {k: v for k, v in shown.items() if k not in PLAIN and v is not None}
+            self._held.add(rest)
+            self._rest |= rest
 
     def whole(self) -> dict[str, Any]:
         """The choice of a whole answer, drawn from chunks."""
@@ -253,16 +289,16 @@ class Choice:
         """Take a finish reason. The last one stands, but a mere `stop` does not undo one that says more."""
         if type(native) is not str:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "a finish reason is not a string")
-        finish = native
-        if native not in FINISHES:
-            word = native.lower()
-            if word in _FAILURES:
-                raise fault_in_answer(choice.get("error") or {}, f"finish_reason {native[:40]}".encode())
-            finish = _FINISH_WORDS.get(word, "stop")
-        if self.finish is None or finish != "stop":
-            self.finish, self.native = finish, native
-        # Before the calls that it announces it says nothing yet.
-        self.meaningful = self.meaningful or finish not in ("tool_calls", "function_call")
+        meant = finish.meaning(native)
+        if type(meant) is Fault:
+            if error := choice.get("error"):
+                raise fault_in_answer(error, f"finish_reason {native[:40]}".encode())
+            raise UpstreamFault(meant, f"in a 200: finish_reason {native[:40]!r}")
+        self.over = True
+        if self.finish is None or (meant or "stop") != "stop":
+            self.finish, self.native, self._understood = meant or "stop", finish.native(native), meant is not None
+        # Before the calls that it announces it says nothing yet, nor does a word that nobody knows.
+        self.meaningful = self.meaningful or meant not in ("tool_calls", "function_call", None)
 
     def _mask(self, choice: dict[str, Any]) -> None:
         """Log probabilities are for those who asked; where there are none, null."""
@@ -280,23 +316,35 @@ class Choice:
         else:
             role: dict[str, Any] = {"role": "assistant"}
             delta, self._opened = role | delta | role, True
-        self._spread(delta)
+        self._straighten(delta)
         if "tool_calls" in delta or "function_call" in delta:
-            self._calls = self._calls or ToolCalls(self._manner.call_prefix)
+            if self._calls is None:
+                self._calls = ToolCalls(self._manner.call_prefix, names_of(self._manner.tools), self._held)
+            waited = self._calls.waiting
             calls = self._calls.take(delta.pop("tool_calls", None))
+            self.bytes += self._calls.waiting - waited
             if calls and self._mirrored is None:
                 self._mirrored = calls[0]["index"]
             self._note_calls(delta, calls, [call for call in calls if call["index"] == self._mirrored])
         if "annotations" in delta:
             # All go with the finish reason: OpenAI's SDK fails on a second list of them.
-            self._annotations += _list(delta.pop("annotations"))
+            annotations = _list(delta.pop("annotations"))
+            self._held.add(annotations)
+            self._annotations += annotations
         self._weigh(delta)
         if self._stopper:
             self._hold(self._stopper, delta)
         return delta
 
-    def _spread(self, part: dict[str, Any]) -> None:
-        if not REASONING.isdisjoint(part):
+    def _straighten(self, part: dict[str, Any]) -> None:
+        """Text is text, whatever parts it comes in, and reasoning has all its names."""
+        for name in _TEXTS:
+            if (kind := type(part.get(name))) is list or kind is dict:
+                if name == "content":
+                    content.spread(part)
+                else:
+                    part[name] = content.text_of(part[name])
+        if not _REASONING.isdisjoint(part):
             self._reasoning = self._reasoning or Reasoning()
             self._reasoning.spread(part)
 
@@ -320,11 +368,7 @@ class Choice:
     def _note_calls(self, part: dict[str, Any], calls: list[dict[str, Any]], first: list[dict[str, Any]]) -> None:
         """Put tool calls into a delta or message; `first`: the pieces of the first one among them."""
         if "function_call" in part:
-            call = part["function_call"]
-            if not call or (type(call) is dict and not any(call.values())):
-                del part["function_call"]  # An empty stub of the old way beside the new one.
-            else:
-                self._called = self._called or "function_call"
+            self._note_function(part, part.pop("function_call"))
         if calls:
             part["tool_calls"] = calls
             if not (self._manner.functions and self._called):
@@ -335,6 +379,20 @@ class Choice:
             name = {"name": pieces[0]["name"]} if "name" in pieces[0] else {}
             part["function_call"], self._called = name | {"arguments": arguments}, "function_call"
 
+    def _note_function(self, part: dict[str, Any], call: Any) -> None:
+        """The old way. Its name goes out once; an empty stub beside the new way is nothing."""
+        if type(call) is not dict:
+            return
+        call = {name: value for name, value in call.items() if value is not None and value != ""}
+        if call.get("name") == self._function:
+            call.pop("name", None)
+        if not call:
+            return
+        self._function = self._function or str(call.get("name", ""))
+        call["arguments"] = string_of(call.get("arguments"))
+        self._called = self._called or "function_call"
+        part["function_call"] = call
+
     def _hold(self, stopper: Stopper, delta: dict[str, Any]) -> None:
         """Take out of a delta's text a stop sequence with all that follows, and what may yet become one."""
         text = delta.get("content")
@@ -344,7 +402,7 @@ class Choice:
             self.stopped, self.finish = True, "stop"
             delta.pop("tool_calls", None)
             delta.pop("function_call", None)
-        elif type(text) is not list and ("tool_calls" in delta or "function_call" in delta):  # The text is over.
+        elif "tool_calls" in delta or "function_call" in delta:  # The text is over.
             delta["content"] = (delta.get("content") or "") + stopper.end()
         if text and not delta.get("content"):
             del delta["content"]
@@ -374,7 +432,7 @@ class Choice:
         if not self._said:
             self._said = bool(part.get("content") or part.get("refusal") or part.get("audio"))
         if not self._manner.reasoning:
-            for name in REASONING & part.keys():
+            for name in NAMES & part.keys():
                 del part[name]
 
 
@@ -392,32 +450,3 @@ def _cut_logprobs(logprobs: dict[str, Any], length: int) -> dict[str, Any]:
             break
         kept.append(token)
     return logprobs | {"content": kept}
-
-
-def index_of(choice: Any) -> int:
-    """The index of a choice as it was sent; 0 if it has none. Raises `UpstreamFault`."""
-    if type(choice) is dict:
-        index = choice.get("index") or 0
-        if type(index) is int and 0 <= index < MAX_CHOICES:
-            return index
-    raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice is not readable")
-
-
-def one_an_index(choices: list[Any], asked: int) -> list[dict[str, Any]]:
-    """The choices of a whole answer, each index once and each with its index.
-
-    Some translators give the text and the calls of one choice as two, both of index 0. Where a client `asked` for
-    several, those without an index are told apart by their place.
-    """
-    made: dict[int, dict[str, Any]] = {}
-    for at, sent in enumerate(choices):
-        index = index_of(sent)
-        if asked > 1 and sent.get("index") is None:
-            index = at
-        known = made.setdefault(index, sent)
-        sent["index"] = index
-        if known is not sent and type(sent.get("message")) is dict and type(known.get("message")) is dict:
-            merge(known["message"], sent["message"])
-            if known.get("finish_reason") in (None, "", "stop"):
-                known["finish_reason"] = sent.get("finish_reason") or known.get("finish_reason")
-    return list(made.values())

@@ -5,7 +5,11 @@
 
 from typing import Any
 
+import msgspec
+
 from gateway.protocols.openai_chat.answer.reasoning import join
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Draft:
@@ -44,10 +48,10 @@ class Draft:
             for name, value in logprobs.items():
                 if type(value) is list:
                     known = self._logprobs.get(name)
-                    if type(known) is list:
-                        known.extend(value)
-                    else:
-                        self._logprobs[name] = [*value]
+                    if type(known) is not list:
+                        known = self._logprobs[name] = []
+                    if value:
+                        known.append(_encode(value)[1:-1])
                 else:
                     self._logprobs.setdefault(name, value)
 
@@ -56,8 +60,7 @@ class Draft:
         texts: dict[str, Any] = {name: "".join(parts) for name, parts in self._parts.items()}
         calls = [_written(self._calls[index]) for index in sorted(self._calls)]
         rest = self._lists | {name: _written(value) for name, value in self._other.items()}
-        parts = rest.pop("content", None)
-        content = texts.pop("content", "") or parts
+        content = texts.pop("content", "") or None
         refusal = texts.pop("refusal", "") or None
         if not (content or calls or refusal or "function_call" in rest or "audio" in rest):
             content = ""
@@ -71,8 +74,13 @@ class Draft:
         return message
 
     def logprobs(self) -> dict[str, Any] | None:
-        """The log probabilities of all tokens, or None if none came."""
-        return self._logprobs
+        """The log probabilities of all tokens, or None if none came. They are kept as they are written: a tenth."""
+        if self._logprobs is None:
+            return None
+        return {
+            name: msgspec.Raw(b"[" + b",".join(value) + b"]") if type(value) is list else value
+            for name, value in self._logprobs.items()
+        }
 
 
 def deltas(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -130,8 +138,6 @@ def reasoning_bytes(part: dict[str, Any]) -> int:
 def _size(text: Any) -> int:
     if type(text) is str:
         return len(text) if text.isascii() else len(text.encode())
-    if type(text) is list:  # Content of several parts.
-        return sum(_size(part.get("text")) for part in text if type(part) is dict)
     return 0
 
 

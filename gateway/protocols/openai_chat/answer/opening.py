@@ -1,8 +1,10 @@
 """The first bytes of an answer: are they JSON or an event stream? A Content-Type is not asked, many servers lie."""
 
-_BLANK = b" \t\r\n"
+import re
+
+_NOTHING = re.compile(rb"(?:[ \t\r\n]++|:[^\r\n]*+[\r\n])*+")  # Blanks and comments.
 _BOM = b"\xef\xbb\xbf"
-_MAX_HELD = 1 << 16
+_MAX_HELD = 1 << 12
 
 
 def opening(head: bytes) -> tuple[bool | None, bytes]:
@@ -11,17 +13,14 @@ def opening(head: bytes) -> tuple[bool | None, bytes]:
     None: not yet, since blanks, a byte order mark and comments say nothing; then the bytes belong before the next ones.
     """
     while True:
-        head = head.lstrip(_BLANK)
+        nothing = _NOTHING.match(head)
+        assert nothing is not None
+        head = head[nothing.end() :]
         if head.startswith(b"{"):
             return True, head
         if len(head) < 3 and _BOM.startswith(head):
             return None, head
-        if head.startswith(_BOM):
-            head = head[3:]
-        elif not head.startswith(b":") or len(head) > _MAX_HELD:
-            return False, head
-        else:
-            ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
-            if not ends:
-                return None, head
-            head = head[min(ends) :]
+        if not head.startswith(_BOM):
+            # Of a comment that has not ended the rest may be long.
+            return (None, head) if head.startswith(b":") and len(head) <= _MAX_HELD else (False, head)
+        head = head[3:]

@@ -9,6 +9,10 @@ clients put fragments together by it, and OpenAI's own SDK fails on an entry wit
 
 from typing import Any
 
+from gateway.protocols.openai_chat.answer.content import text_of
+
+# Other names of the same text, or of its parts; they go, once they have lent it to the three.
+ALIASES = frozenset({"thinking", "thinking_content", "thinking_blocks", "reasoning_text"})
 NAMES = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 # The field that holds an entry's readable text, by its type.
 _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
@@ -30,6 +34,8 @@ class Reasoning:
         A text that comes without entries gets one, of index 0. Entries with text but without the plain names lend
         it to them; not once an upstream has sent plain text alone, for then its entries repeat what was read.
         """
+        if not ALIASES.isdisjoint(part):
+            _borrow(part)
         sent = part.get("reasoning_details")
         details = self._entries(sent) if sent else []
         text, content = part.get("reasoning"), part.get("reasoning_content")
@@ -66,6 +72,14 @@ class Reasoning:
                 self._at = entry["index"]
             self._open = None if entry.get("signature") else field
         return details
+
+
+def _borrow(part: dict[str, Any]) -> None:
+    for name in sorted(ALIASES & part.keys()):
+        if type(part[name]) in (str, list, type(None)):
+            lent = part.pop(name)
+            if not (part.get("reasoning") or part.get("reasoning_content") or part.get("reasoning_details")):
+                part["reasoning"] = text_of(lent)
 
 
 def join(fragments: list[Any]) -> list[Any]:

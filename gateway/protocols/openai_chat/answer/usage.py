@@ -1,221 +1,181 @@
-"""The `usage` object of the OpenAI chat protocol: read into `Tokens` with suspicion, and written in full.
+"""One `usage` object of an OpenAI chat upstream: its counts by whatever names, read with suspicion.
 
 Providers lie: negative counts, floats, 10^30, more cached tokens than tokens. An object with one such count
 is not believed at all, since nothing says which of its numbers is right; the relay then estimates and flags
 the row.
 
-Not taken for a lie: a `total_tokens` that is not the sum, since the parts are what is billed; nor an object
-of zeros, which some servers put into every chunk until they know.
+Not taken for a lie: a zero or null, which many servers write until they know; a `total_tokens` below its parts,
+since the parts are what is billed. A total above its parts names what they leave out: reasoning or cached tokens
+that the object counts apart, else what only hidden thinking can be.
 """
 
-from decimal import Decimal
-from typing import Annotated, Any
-
-import msgspec
-from msgspec import Meta, Struct
+from collections.abc import Mapping
+from typing import Any
 
 from billing.tokens import LARGEST, Tokens
 
-Count = Annotated[int, Meta(ge=0, le=LARGEST)] | None  # Neither `true` nor `1.0` is one.
+Counts = dict[str, int]  # By bucket; zero where a server said zero.
 
-_NOTHING: dict[str, Any] = {}
-_PRIVATE = frozenset({"cost", "cost_details"})  # What the provider bills the operator is not the tenant's to see.
-# Fields that only some dialects have; one of them would tell others who the provider is.
-_EXTRAS = frozenset(
-    {
-        *("usage_semantic", "usage_source"),
-        *("claude_cache_creation_5_m_tokens", "claude_cache_creation_1_h_tokens"),
-    }
-)
-_NOT_PASSED = _PRIVATE | _EXTRAS
+_READING = ("prompt_tokens_details", "input_tokens_details")
+_WRITING = ("completion_tokens_details", "output_tokens_details")
+_SECTIONS = (*_READING, *_WRITING, "server_tool_use", "cache_creation")
+
+
+def _in(sections: tuple[str, ...], *names: str) -> tuple[str, ...]:
+    return tuple(f"{section}.{name}" for name in names for section in sections)
+
+
+# Every name under which servers send a count, by bucket. Of several the first that is not zero counts.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "prompt": ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens"),
+    "completion": ("completion_tokens", "output_tokens", "completionTokens", "outputTokens"),
+    "total": ("total_tokens", "totalTokens"),
+    "cached": (
+        *_in(_READING, "cached_tokens", "cache_read_tokens", "cache_read_input_tokens", "cachedTokens"),
+        *(
+            "cached_tokens",
+            "prompt_cache_hit_tokens",
+            "cached_prompt_tokens",
+            "num_cached_tokens",
+            "cached_input_tokens",
+        ),
+        *("cache_read_tokens", "cache_read_input_tokens", "cachedTokens", "cachedInputTokens", "cacheReadInputTokens"),
+    ),
+    "written_5m": (
+        *_in((*_READING, "cache_creation"), "ephemeral_5m_input_tokens", "claude_cache_creation_5_m_tokens"),
+        *("ephemeral_5m_input_tokens", "claude_cache_creation_5_m_tokens"),
+    ),
+    "written_1h": (
+        *_in((*_READING, "cache_creation"), "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"),
+        *("ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"),
+    ),
+    "written": (
+        *_in(_READING, "cache_creation_input_tokens", "cache_write_tokens", "cache_creation_tokens"),
+        *("cache_creation_input_tokens", "cache_write_tokens", "cache_write_input_tokens", "cacheWriteInputTokens"),
+    ),
+    "audio_input": _in(_READING, "audio_tokens", "audioTokens"),
+    "image_input": _in(_READING, "image_tokens", "imageTokens"),
+    "reasoning": (
+        *_in(_WRITING, "reasoning_tokens", "thinking_tokens", "reasoningTokens"),
+        *("reasoning_tokens", "thinking_tokens", "thoughts_tokens", "reasoningTokens"),
+    ),
+    "audio_output": _in(_WRITING, "audio_tokens", "audioTokens"),
+    "web_searches": (*_in(_READING, "web_search"), "server_tool_use.web_search_requests", "num_search_queries"),
+    # Nobody is billed by these; they are shown, so they must be counts too.
+    "shown": (
+        *_in((*_READING, *_WRITING), "text_tokens"),
+        *_in(_WRITING, "accepted_prediction_tokens", "rejected_prediction_tokens"),
+    ),
+}
+_BUCKETS = {name: (bucket, rank) for bucket, names in _NAMES.items() for rank, name in enumerate(names)}
+# Under these names one protocol counts what its `input_tokens` leave out; beside `prompt_tokens` they are inside.
+_OUTSIDE = ("cache_read_input_tokens", "cache_creation_input_tokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
 class BadUsage(ValueError):
     """The usage object cannot be believed; the message says why, for the operator."""
 
 
-class _CacheWrites(Struct):
-    """Tokens written to a cache, by how long they live; some servers count them in the details, some beside them."""
-
-    ephemeral_5m_input_tokens: Count = None
-    claude_cache_creation_5_m_tokens: Count = None
-    ephemeral_1h_input_tokens: Count = None
-    claude_cache_creation_1_h_tokens: Count = None
-    cache_creation_input_tokens: Count = None
-    cache_write_tokens: Count = None
-
-
-class _PromptDetails(_CacheWrites):
-    cached_tokens: Count = None
-    audio_tokens: Count = None
-    image_tokens: Count = None
-    text_tokens: Count = None
-    web_search: Count = None
-
-
-class _CompletionDetails(Struct):
-    reasoning_tokens: Count = None
-    audio_tokens: Count = None
-    # Nobody is billed by these; they are shown, so they must be counts too.
-    text_tokens: Count = None
-    accepted_prediction_tokens: Count = None
-    rejected_prediction_tokens: Count = None
+def read(usage: Any) -> Counts:
+    """The counts of an upstream's usage object; those that are null or absent are not in it. Raises `BadUsage`."""
+    if type(usage) is not dict:
+        raise BadUsage("usage is not an object")
+    counts: Counts = {}
+    ranks: dict[str, int] = {}
+    for name, value in usage.items():
+        if value is None:
+            continue
+        if name in _BUCKETS:
+            _note(counts, ranks, name, value)
+        elif name in _SECTIONS:
+            if type(value) is not dict:
+                raise BadUsage(f"{name} is not an object")
+            for inner, count in value.items():
+                if count is not None and (full := f"{name}.{inner}") in _BUCKETS:
+                    _note(counts, ranks, full, count)
+    if "cached" in counts or "written" in counts:
+        counts["outside"] = _counted_outside(usage, counts)
+    return counts
 
 
-class _ServerToolUse(Struct):
-    web_search_requests: Count = None
+def _note(counts: Counts, ranks: dict[str, int], name: str, value: Any) -> None:
+    if type(value) is not int or not 0 <= value <= LARGEST:  # Neither `true` nor `1.0` is one.
+        raise BadUsage(f"{name} is not a count")
+    bucket, rank = _BUCKETS[name]
+    if value and (not counts.get(bucket) or rank < ranks[bucket]):
+        counts[bucket], ranks[bucket] = value, rank
+    else:
+        counts.setdefault(bucket, 0)
 
 
-class _Usage(_CacheWrites):
-    """Every name under which servers send a count. Null is as good as absent; so is zero, but for the core counts."""
-
-    prompt_tokens: Count = None
-    completion_tokens: Count = None
-    total_tokens: Count = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-    input_tokens: Count = None
-    output_tokens: Count = None
-    input_tokens_details: _PromptDetails | None = None
-    output_tokens_details: _CompletionDetails | None = None
-    cached_tokens: Count = None
-    prompt_cache_hit_tokens: Count = None
-    server_tool_use: _ServerToolUse | None = None
+def _counted_outside(usage: Mapping[str, Any], counts: Counts) -> int:
+    """1 if the prompt does not include what was cached, as far as the names say."""
+    if usage.get("usage_semantic") == "anthropic":
+        return 1
+    if not any(usage.get(name) for name in _OUTSIDE):
+        return 0
+    inclusive = usage.get("prompt_tokens") or usage.get("promptTokens")
+    return 0 if inclusive and counts.get("cached", 0) + counts.get("written", 0) <= counts["prompt"] else 1
 
 
-_NO_PROMPT_DETAILS = _PromptDetails()
-_NO_COMPLETION_DETAILS = _CompletionDetails()
-_NO_TOOLS = _ServerToolUse()
+def add(known: Counts, more: Counts) -> None:
+    """Add the counts of a later object: field by field the last that is not a placeholder stands.
 
-
-def read(usage: Any) -> tuple[Tokens, dict[str, Any]] | None:
-    """The counts of an upstream's usage object, and that object, for `show`.
-
-    None for a placeholder: every count zero. Raises `BadUsage`. Which buckets are inside which:
-    `billing.tokens`. A missing core count is computed from `total_tokens`. Where the three counts show that
-    reasoning was left out of `completion_tokens` (prompt + completion + reasoning = total, as some servers
-    do), it is put in.
+    A total is one of the counts it came with.
     """
-    try:
-        sent = msgspec.convert(usage, _Usage)
-    except msgspec.ValidationError as error:
-        raise BadUsage(str(error)) from None
-    prompt = sent.input_tokens if sent.prompt_tokens is None else sent.prompt_tokens
-    completion = sent.output_tokens if sent.completion_tokens is None else sent.completion_tokens
-    total = sent.total_tokens
-    if not (prompt or completion or total):
-        return None
-    if prompt is None and total is not None and completion is not None:
+    if more.get("prompt") or more.get("completion"):
+        known.pop("total", None)
+    for bucket, count in more.items():
+        if count or bucket not in known or bucket == "outside":
+            known[bucket] = count
+
+
+def tokens(counts: Counts) -> tuple[Tokens, bool]:
+    """What the counts come to, and whether they do not add up. Which buckets are inside which: `billing.tokens`.
+
+    A half that is missing, or zero though the total says otherwise, is what the total leaves; without a total it is 0,
+    and whoever knows that there was something estimates it. A total above its parts holds what was counted apart from
+    them: the reasoning, what was cached, both; else it is hidden thinking. Raises `BadUsage`.
+    """
+    prompt, completion, total = counts.get("prompt", 0), counts.get("completion", 0), counts.get("total", 0)
+    reasoning, cached = counts.get("reasoning", 0), counts.get("cached", 0)
+    # What no split names lives five minutes.
+    written_1h = counts.get("written_1h", 0)
+    written_5m = max(counts.get("written_5m", 0), counts.get("written", 0) - written_1h)
+    if not (prompt or completion):
+        raise BadUsage("usage lacks the core counts")
+    if counts.get("outside"):
+        prompt += cached + written_5m + written_1h
+    if total and not prompt and ("prompt" not in counts or total > completion):
         prompt = total - completion
-    if completion is None and total is not None and prompt is not None:
+    elif total and not completion and ("completion" not in counts or total > prompt):
         completion = total - prompt
-    if prompt is None or completion is None:
-        raise BadUsage("usage lacks a core count")
-    reading = sent.prompt_tokens_details or sent.input_tokens_details or _NO_PROMPT_DETAILS
-    writing = sent.completion_tokens_details or sent.output_tokens_details or _NO_COMPLETION_DETAILS
-    tools = sent.server_tool_use or _NO_TOOLS
-    reasoning = writing.reasoning_tokens or 0
-    if reasoning and total == prompt + completion + reasoning:
-        completion += reasoning
-    written_5m, written_1h = _cache_writes(reading, sent)
-    tokens = Tokens(
+    left, hidden = total - prompt - completion, False
+    if left > 0:
+        stored = cached + written_5m + written_1h
+        if left in (reasoning, reasoning + stored):
+            completion += reasoning
+            prompt += left - reasoning
+        elif left == stored:
+            prompt += stored
+        else:
+            hidden = True
+            completion += left
+            reasoning = max(reasoning, left) if reasoning > completion - left else reasoning + left
+    made = Tokens(
         prompt=prompt,
         completion=completion,
-        cached=reading.cached_tokens or sent.cached_tokens or sent.prompt_cache_hit_tokens or 0,
+        cached=cached,
         cache_write_5m=written_5m,
         cache_write_1h=written_1h,
-        audio_input=reading.audio_tokens or 0,
-        image_input=reading.image_tokens or 0,
+        audio_input=counts.get("audio_input", 0),
+        image_input=counts.get("image_input", 0),
         reasoning=reasoning,
-        audio_output=writing.audio_tokens or 0,
-        web_searches=reading.web_search or tools.web_search_requests or 0,
+        audio_output=counts.get("audio_output", 0),
+        web_searches=counts.get("web_searches", 0),
     )
-    _believe(tokens)
-    return tokens, usage
-
-
-def show(
-    tokens: Tokens,
-    sent: dict[str, Any] | None = None,
-    *,
-    extras: frozenset[str] = frozenset(),
-    thought: int = 0,
-    cost: Decimal | None = None,
-) -> dict[str, Any]:
-    """Counts as a usage object with every bucket, zeros among them, and `input_tokens` and `output_tokens` as
-    other names of the prompt's and the completion's.
-
-    - `sent`: the object the provider sent, as `read` gave it; fields of it that nobody here knows stay
-    - `extras`: the fields of the client's dialect that others do not have
-    - `thought`: an estimate of the reasoning tokens, shown where the provider counted none; never more than the
-      completion has room for, and never billed: the counts of the core are what is billed
-    - `cost`: dollars charged to the tenant; None: not shown
-    """
-    sent = sent or _NOTHING
-    prompt, completion = tokens.prompt, tokens.completion
-    reading = sent.get("prompt_tokens_details") or sent.get("input_tokens_details") or _NOTHING
-    writing = sent.get("completion_tokens_details") or sent.get("output_tokens_details") or _NOTHING
-    cache_write = tokens.cache_write_5m + tokens.cache_write_1h
-    # The text's count is the provider's, else what no other modality has.
-    text_read = reading.get("text_tokens")
-    if text_read is None:
-        text_read = prompt - tokens.audio_input - tokens.image_input
-    reasoning = tokens.reasoning
-    if thought and not reasoning:
-        reasoning = min(thought, completion - tokens.audio_output)
-    text_written = writing.get("text_tokens") if reasoning == tokens.reasoning else None
-    if text_written is None:
-        text_written = completion - tokens.audio_output - reasoning
-    made: dict[str, Any] = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {
-            **reading,
-            "cached_tokens": tokens.cached,
-            "audio_tokens": tokens.audio_input,
-            "image_tokens": tokens.image_input,
-            "text_tokens": text_read,
-            "cache_creation_input_tokens": cache_write,
-            "cache_write_tokens": cache_write,
-            "ephemeral_5m_input_tokens": tokens.cache_write_5m,
-            "ephemeral_1h_input_tokens": tokens.cache_write_1h,
-            "web_search": tokens.web_searches,
-        },
-        "completion_tokens_details": {
-            **writing,
-            "reasoning_tokens": reasoning,
-            "audio_tokens": tokens.audio_output,
-            "text_tokens": text_written,
-            "accepted_prediction_tokens": writing.get("accepted_prediction_tokens") or 0,
-            "rejected_prediction_tokens": writing.get("rejected_prediction_tokens") or 0,
-        },
-        "input_tokens": prompt,
-        "output_tokens": completion,
-    }
-    if not sent.keys() <= made.keys():
-        made |= {name: value for name, value in sent.items() if name not in made and name not in _NOT_PASSED}
-    if extras:
-        known = {
-            "usage_semantic": "openai",  # Cached tokens are inside the prompt's.
-            "usage_source": sent.get("usage_source") or "openai",
-            "claude_cache_creation_5_m_tokens": tokens.cache_write_5m,
-            "claude_cache_creation_1_h_tokens": tokens.cache_write_1h,
-        }
-        made |= {name: value for name, value in known.items() if name in extras}
-    if cost is not None:
-        made["cost"] = msgspec.Raw(f"{cost.normalize():f}".encode())  # A number, all its digits and no exponent.
-    return made
-
-
-def _cache_writes(*places: _CacheWrites) -> tuple[int, int]:
-    """Tokens written to a cache for five minutes and for an hour. What no split names lives five minutes."""
-    short = long = whole = 0
-    for sent in places:
-        short = short or sent.ephemeral_5m_input_tokens or sent.claude_cache_creation_5_m_tokens or 0
-        long = long or sent.ephemeral_1h_input_tokens or sent.claude_cache_creation_1_h_tokens or 0
-        whole = whole or sent.cache_creation_input_tokens or sent.cache_write_tokens or 0
-    return max(short, whole - long), long
+    _believe(made)
+    return made, hidden
 
 
 def _believe(tokens: Tokens) -> None:

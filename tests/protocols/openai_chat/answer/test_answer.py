@@ -241,8 +241,8 @@ def test_unknown_fields_and_odd_orders_pass_unchanged() -> None:
     assert first["choices"][0]["content_filter_results"] == {"hate": {}}
     assert [delta for delta, _ in seen.deltas] == [
         delta,
-        {"tool_calls": [late]},
-        {"tool_calls": [early]},
+        {"tool_calls": [late | {"index": 0}]},
+        {"tool_calls": [early | {"index": 1}]},
         {"annotations": [{"type": "url_citation"}]},
     ]
     assert seen.chunks[-1]["service_tier"] == "flex"
@@ -275,11 +275,13 @@ def test_an_estimate_is_shown_where_the_upstream_sent_no_usage() -> None:
     assert answer.usage is None
 
 
-def test_the_upstream_s_own_usage_is_never_replaced() -> None:
+@pytest.mark.parametrize(("billed", "seen"), [((3, 1), shown(3, 1) | {"extra": 1}), ((20, 1), shown(20, 1))])
+def test_what_is_billed_is_shown_and_as_the_upstream_sent_it_if_it_is_that(billed: Any, seen: Any) -> None:
     answer = reader(include_usage=True)
     early = b"".join(answer.feed(OK + STOP + usage(3, 1, extra=1) + DONE))
-    answer.set_usage(Tokens(prompt=20, completion=1))
-    assert Seen(early, answer.final(), None, {}).chunks[-1]["usage"] == shown(3, 1) | {"extra": 1}
+    answer.set_usage(Tokens(*billed))
+    assert Seen(early, answer.final(), None, {}).chunks[-1]["usage"] == seen
+    assert answer.usage == Tokens(3, 1)
 
 
 @pytest.mark.row("B112", "B267")

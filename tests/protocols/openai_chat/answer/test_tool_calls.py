@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.openai_chat.answers import DONE, chunk, relay, relay_at_every_cut, usage, whole
+from gateway.protocols.openai_chat.answer.tool_calls import MAX_CALLS
+from tests.protocols.openai_chat.answers import DONE, chunk, reader, relay, relay_at_every_cut, usage, whole
 
 STOP = chunk({}, "stop")
 END = chunk({}, "tool_calls")
@@ -142,11 +143,24 @@ def test_three_calls_of_one_function_stay_three() -> None:
 
 
 @pytest.mark.row("B266")
-def test_distinct_indices_are_left_alone() -> None:
-    late, early = CALL | {"index": 1, "id": "b"}, CALL | {"index": 0, "id": "a"}
-    upstream = chunk({"tool_calls": [late]}) + chunk({"tool_calls": [early]}) + END + DONE
-    assert pieces(upstream) == [late, early]
-    assert [call["id"] for call in calls(upstream)] == ["a", "b"]
+@pytest.mark.parametrize("sent", [(0, 1), (1, 0), (1, 2), (1, 4), (7, 3), (-1, 2**40)])
+def test_calls_are_numbered_from_0_in_the_order_in_which_they_begin(sent: tuple[int, int]) -> None:
+    begun = [
+        CALL | {"index": at, "id": id, "function": {"name": "f", "arguments": ""}}
+        for at, id in zip(sent, "ab", strict=True)
+    ]
+    more = [fragment(f'{{"id":"{id}"}}', index=at) for at, id in reversed(list(zip(sent, "ab", strict=True)))]
+    upstream = b"".join(chunk({"tool_calls": [call]}) for call in (*begun, *more)) + END + DONE
+    assert pieces(upstream) == [
+        begun[0] | {"index": 0},
+        begun[1] | {"index": 1},
+        fragment('{"id":"b"}', index=1),
+        fragment('{"id":"a"}', index=0),
+    ]
+    assert [(call["id"], call["function"]["arguments"]) for call in calls(upstream)] == [
+        ("a", '{"id":"a"}'),
+        ("b", '{"id":"b"}'),
+    ]
 
 
 @pytest.mark.row("B265")
@@ -302,3 +316,146 @@ def test_an_upstream_of_functions_is_understood(said: str) -> None:
 def test_calls_that_are_none_are_an_error(broken: Any, stream: bool) -> None:
     for upstream in (chunk({"tool_calls": broken}) + END, whole({"tool_calls": broken}, "tool_calls")):
         assert relay_at_every_cut(upstream, stream=stream).fault == "invalid_response"
+
+
+# --- ids that change, names in pieces -------------------------------------------------------------------------------
+
+OPENED = {
+    "index": 0,
+    "id": "chatcmpl-tool-7f3a",
+    "type": "function",
+    "function": {"name": "read_file", "arguments": ""},
+}
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": "glmcall-0"},
+        {"id": "null", "type": "function", "function": {"name": ""}},
+        {"id": "None", "type": None, "function": {"name": None}},
+        {"id": "", "type": ""},
+        {"id": 7},
+    ],
+)
+def test_an_id_that_changes_while_a_call_goes_on_begins_no_call(changed: dict[str, Any], index: dict[str, int]) -> None:
+    inner = changed.get("function", {})
+    more = [changed | index | {"function": inner | {"arguments": text}} for text in ('{"path": ', '"a.txt"}')]
+    upstream = (
+        b"".join(chunk({"tool_calls": [call]}) for call in ((OPENED | index), *more)) + END + usage(20, 11) + DONE
+    )
+    assert pieces(upstream) == [
+        OPENED,
+        fragment('{"path": ', index=0),
+        fragment('"a.txt"}', index=0),
+    ]
+    assert calls(upstream) == [
+        {
+            "id": "chatcmpl-tool-7f3a",
+            "type": "function",
+            "function": {"name": "read_file", "arguments": '{"path": "a.txt"}'},
+        }
+    ]
+
+
+def test_a_new_id_with_a_name_begins_a_call_at_the_same_index() -> None:
+    sent = [fragment("{}", id="a", name="read_file", index=0), fragment("{}", id="b", name="get_time", index=0)]
+    upstream = b"".join(chunk({"tool_calls": [call]}) for call in sent) + END + DONE
+    assert [(piece["index"], piece["id"]) for piece in pieces(upstream)] == [(0, "a"), (1, "b")]
+    back = chunk({"tool_calls": [fragment("1", id="a", index=0)]})
+    upstream = upstream.replace(END, back + END)
+    assert [call["function"]["arguments"] for call in calls(upstream)] == ["{}1", "{}"]
+
+
+@pytest.mark.parametrize("id", ["null", "None", "", None, "undefined", [], {}])
+def test_an_id_that_is_none_is_replaced(id: Any) -> None:
+    for upstream in (
+        chunk({"tool_calls": [fragment("{}", id=id, name="f", index=0)]}) + END + DONE,
+        whole({"tool_calls": [fragment("{}", id=id, name="f")]}, "tool_calls"),
+    ):
+        assert [call["id"] for call in calls(upstream)] == ["call_gen-1_0"]
+
+
+def test_an_id_that_is_a_number_is_its_text() -> None:
+    upstream = chunk({"tool_calls": [fragment("{}", id=12, name="f", index=0)]}) + END + DONE
+    assert calls(upstream)[0]["id"] == "12" == pieces(upstream)[0]["id"]
+
+
+TOOLS = {"tools": [{"type": "function", "function": {"name": name}} for name in ("get", "get_weather", "get_time")]}
+
+
+@pytest.mark.parametrize(
+    ("names", "whole_name"),
+    [
+        (["get_", "weather"], "get_weather"),
+        (["g", "e", "t_", "time"], "get_time"),
+        (["get", "get_time"], "get_time"),  # It says all that it has, again and again.
+        (["get", "get"], "get"),
+        (["get", "", None], "get"),
+        (["get_weather"], "get_weather"),
+        (["got"], "got"),
+    ],
+)
+@pytest.mark.parametrize("id", [{}, {"id": "c"}])
+def test_a_name_that_comes_in_pieces_goes_out_whole(names: list[str], whole_name: str, id: dict[str, str]) -> None:
+    named = [fragment("", name=name, index=0) | (id if at == 0 else {}) for at, name in enumerate(names)]
+    upstream = b"".join(chunk({"tool_calls": [call]}) for call in (*named, fragment("{}", index=0))) + END + DONE
+    made = relay_at_every_cut(upstream, **TOOLS)
+    sent = [call for delta, _ in made.deltas for call in delta.get("tool_calls", [])]
+    assert [call["function"].get("name") for call in sent if "id" in call] == [whole_name]
+    assert "".join(call["function"]["arguments"] for call in sent) == "{}"
+    (call,) = relay_at_every_cut(upstream, stream=False, **TOOLS).message["tool_calls"]
+    assert call["function"] == {"name": whole_name, "arguments": "{}"}
+
+
+def test_a_call_without_arguments_whose_name_might_go_on_is_not_lost() -> None:
+    for sent in (
+        [fragment("", id="a", name="get", index=0)],
+        [fragment("", name="get"), fragment("", name="get_time")],
+    ):
+        upstream = b"".join(chunk({"tool_calls": [call]}) for call in sent) + END + DONE
+        made = relay_at_every_cut(upstream, stream=False, **TOOLS).message["tool_calls"]
+        assert made[-1]["function"]["name"] == sent[-1]["function"]["name"]
+    two = [fragment("", id="a", name="get", index=0), fragment("", id="b", name="get", index=1)]
+    upstream = b"".join(chunk({"tool_calls": [call]}) for call in two) + END + DONE
+    assert [c["id"] for c in relay_at_every_cut(upstream, stream=False, **TOOLS).message["tool_calls"]] == ["a", "b"]
+
+
+def test_what_waits_for_a_name_is_counted_as_it_comes() -> None:
+    answer = reader()
+    for at in range(3):
+        answer.feed(chunk({"tool_calls": [fragment("1234", index=at)]}))
+    assert answer.relayed_bytes == 12
+    answer.feed(chunk({"tool_calls": [fragment("5", name="f", index=0)]}) + END + DONE)
+    assert answer.relayed_bytes == 13
+
+
+def test_calls_are_bounded() -> None:
+    many = [fragment("{}", id=f"c{at}", name="f") for at in range(MAX_CALLS + 1)]
+    for upstream in (chunk({"tool_calls": many}) + END + DONE, whole({"tool_calls": many}, "tool_calls")):
+        assert relay([upstream]).fault == "invalid_response"
+    assert len(relay([whole({"tool_calls": many[1:]}, "tool_calls")], stream=False).message["tool_calls"]) == MAX_CALLS
+
+
+@pytest.mark.parametrize("repeated", [{"name": "f"}, {"name": ""}, {"name": None}, {}])
+def test_an_old_function_call_goes_on_without_its_name(repeated: dict[str, Any]) -> None:
+    upstream = (
+        chunk({"function_call": {"name": "f", "arguments": "{"}})
+        + chunk({"function_call": repeated | {"arguments": "}"}}, "function_call")
+        + DONE
+    )
+    seen = relay_at_every_cut(upstream)
+    assert [delta.get("function_call") for delta, _ in seen.deltas][:2] == [
+        {"name": "f", "arguments": "{"},
+        {"arguments": "}"},
+    ]
+    assert seen.known["relayed_bytes"] == 2
+    assert relay_at_every_cut(upstream, stream=False).message["function_call"] == {"name": "f", "arguments": "{}"}
+
+
+def test_an_old_function_call_with_an_object_gives_its_json() -> None:
+    call = {"function_call": {"name": "f", "arguments": {"a": 1}}}
+    for upstream in (chunk(call, "function_call") + DONE, whole(call, "function_call")):
+        made = relay_at_every_cut(upstream, stream=False).message
+        assert made["function_call"] == {"name": "f", "arguments": '{"a":1}'}

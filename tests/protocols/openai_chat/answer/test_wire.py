@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from billing.tokens import Tokens
 from gateway.wire.dialects import STANDARD, ZENMUX
 from gateway.wire.errors import UpstreamFault
+from gateway.wire.sse import MAX_EVENT
 from routing.health.faults import Fault
 from tests.protocols.openai_chat.answers import DONE, chunk, event, reader, relay, relay_at_every_cut, usage
 
@@ -101,7 +102,6 @@ BROKEN = [
     b"data: {garbage\n\n",
     b'data: {"choices":[{"index":0,"delta":{"content":"x"}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"\xff"}}]}\n\n',
-    b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n',
     b'data: "text"\n\n',
     b"data: []\n\n",
     b'data: {"choices":{"0":1}}\n\n',
@@ -134,6 +134,42 @@ def test_a_number_that_is_none_spoils_the_usage_and_not_the_answer(number: bytes
     assert (seen.known["usage"], seen.known["usage_suspect"]) == (None, True)
 
 
+HALVES = [
+    (b'"a\\ud83d b"', "a\ufffd b"),
+    (b'"\\udE00"', "\ufffd"),
+    (b'"\\ud83d\\ud83d\\ude00"', "\ufffd\U0001f600"),
+    (b'"\\ud83d\\\\ude00"', "\ufffd\\ude00"),
+    (b'"\\\\ud83d\\ude00"', "\\ud83d\ufffd"),
+    (b'"a\xed\xa0\xbd b"', "a\ufffd b"),
+    (b'"\xed\xa0\xbd\xed\xb8\x80"', "\U0001f600"),
+]
+
+
+@pytest.mark.parametrize(("written", "read"), HALVES)
+def test_half_a_character_is_replaced_and_the_answer_goes_on(written: bytes, read: str) -> None:
+    body = b'{"choices":[{"index":0,"%b":{"content":%b},"finish_reason":%b}],"usage":%b}'
+    counts = b'{"prompt_tokens":3,"completion_tokens":1}'
+    streamed = b"data: " + body % (b"delta", written, b"null", counts) + b"\n\n" + STOP + DONE
+    for upstream in (streamed, body % (b"message", written, b'"stop"', counts)):
+        seen = relay_at_every_cut(upstream)
+        assert seen.fault is None
+        assert "".join(delta.get("content", "") for delta, _ in seen.deltas) == read
+        assert seen.known["usage"] == Tokens(3, 1)
+        assert relay_at_every_cut(upstream, stream=False).message["content"] == read
+
+
+def test_a_pair_torn_over_two_events_is_two_halves() -> None:
+    torn = [b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % half for half in (b"\\ud83d", b"\\ude00")]
+    seen = relay_at_every_cut(b"".join(torn) + STOP + DONE)
+    assert [delta.get("content") for delta, _ in seen.deltas] == ["\ufffd", "\ufffd", None]
+
+
+def test_half_a_character_in_a_name_is_replaced_too() -> None:
+    odd = b'data: {"choices":[{"index":0,"delta":{"content":"x","\\ud83d":{"\\udc00":["\\ud800"]}}}]}\n\n'
+    seen = relay_at_every_cut(odd + STOP + DONE)
+    assert seen.deltas[0][0]["\ufffd"] == {"\ufffd": ["\ufffd"]}
+
+
 def test_a_fault_waits_for_the_frames_before_it() -> None:
     answer = reader()
     assert len(answer.feed(OK + b"data: {\n\n")) == 1
@@ -150,9 +186,10 @@ def test_an_endless_line_is_refused() -> None:
     answer = reader()
     answer.feed(OK)
     with pytest.raises(UpstreamFault) as refused:
-        for _ in range(100):
+        for _ in range(MAX_EVENT // 65536 + 1):
             answer.feed(b"data: " + b"x" * 65536)
-    assert refused.value.kind is Fault.INVALID_RESPONSE
+    assert (refused.value.kind, refused.value.unreadable) == (Fault.INVALID_RESPONSE, True)
+    assert refused.value.message == "The provider sent a piece of more than 33554432 bytes."
 
 
 @pytest.mark.parametrize(

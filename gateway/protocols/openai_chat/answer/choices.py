@@ -1,0 +1,38 @@
+"""Which choice of an answer a piece belongs to."""
+
+from typing import Any
+
+from gateway.protocols.openai_chat.answer.message import merge
+from gateway.wire.errors import UpstreamFault
+from routing.health.faults import Fault
+
+MAX_CHOICES = 128
+
+
+def index_of(choice: Any) -> int:
+    """The index of a choice as it was sent; 0 if it has none. Raises `UpstreamFault`."""
+    if type(choice) is dict:
+        index = choice.get("index") or 0
+        if type(index) is int and 0 <= index < MAX_CHOICES:
+            return index
+    raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice is not readable")
+
+
+def one_an_index(choices: list[Any], asked: int) -> list[dict[str, Any]]:
+    """The choices of a whole answer, each index once and each with its index.
+
+    Some translators give the text and the calls of one choice as two, both of index 0. Where a client `asked` for
+    several, those without an index are told apart by their place.
+    """
+    made: dict[int, dict[str, Any]] = {}
+    for at, sent in enumerate(choices):
+        index = index_of(sent)
+        if asked > 1 and sent.get("index") is None:
+            index = at
+        known = made.setdefault(index, sent)
+        sent["index"] = index
+        if known is not sent and type(sent.get("message")) is dict and type(known.get("message")) is dict:
+            merge(known["message"], sent["message"])
+            if known.get("finish_reason") in (None, "", "stop"):
+                known["finish_reason"] = sent.get("finish_reason") or known.get("finish_reason")
+    return list(made.values())

@@ -1,0 +1,155 @@
+"""What an upstream's usage objects come to over a whole answer, wherever they stand and however often they come.
+
+Most stand in the chunk or the body itself, some in a choice, some in an object of the vendor's. They are taken out
+there, since a client sees usage in one place. Where several places are filled the most complete one counts.
+"""
+
+from typing import Any
+
+from msgspec.structs import astuple, replace
+
+from billing.tokens import Tokens
+from gateway.protocols.openai_chat.answer import usage
+from gateway.protocols.openai_chat.answer.usage import BadUsage, Counts
+
+MAX_PLACES = 16
+_NONE = object()
+
+_Found = tuple[Tokens, dict[str, Any], bool]  # Counts, the object they came in, and whether they do not add up.
+
+
+class _Place:
+    """The objects of one place, one after the other; the last lie or truth stands."""
+
+    __slots__ = ("counts", "lied", "sent")
+
+    def __init__(self) -> None:
+        self.counts: Counts = {}
+        self.sent: dict[str, Any] = {}
+        self.lied = False
+
+    def take(self, sent: Any) -> None:
+        try:
+            counts = usage.read(sent)
+        except BadUsage:
+            self.counts, self.lied = {}, True
+            return
+        if any(counts.values()):
+            usage.add(self.counts, counts)
+            self.sent, self.lied = sent, False
+
+    def found(self) -> _Found | None:
+        """Marks a lie that only shows when all is there."""
+        if self.counts.keys() - {"total", "shown"}:
+            try:
+                tokens, odd = usage.tokens(self.counts)
+                return tokens, self.sent, odd
+            except BadUsage:
+                self.lied = True
+        return None
+
+
+class Reported:
+    """The counts of one answer.
+
+    - `tokens`: None if none came that can be believed
+    - `suspect`: some came that cannot be, or do not add up
+    - `sent`: the object they came in, for the fields that nobody here knows
+    """
+
+    __slots__ = ("_changed", "_places", "_sent", "_suspect", "_tokens")
+
+    def __init__(self) -> None:
+        self._places: dict[str | int, _Place] = {}
+        self._changed = False
+        self._tokens: Tokens | None = None
+        self._sent: dict[str, Any] = {}
+        self._suspect = False
+
+    def take(self, answer: dict[str, Any], raw: bytes) -> bool:
+        """Takes every usage object out of a chunk or a whole body, which was read from `raw`.
+
+        Whether the answer's own place was filled.
+        """
+        named = raw.count(b'"usage"')
+        if not named:
+            return False
+        own = answer.pop("usage", _NONE)
+        if named > (own is not _NONE):
+            self._take_elsewhere(answer)
+        if own is _NONE or own is None:
+            return False
+        self._note("", own)
+        return True
+
+    def _take_elsewhere(self, answer: dict[str, Any]) -> None:
+        for name, value in list(answer.items()):
+            if name == "choices":
+                for at, choice in enumerate(value if type(value) is list else ()):
+                    self._take_of_choice(at, choice)
+            elif type(value) is dict and "usage" in value:
+                self._note(name, value.pop("usage"))
+                if not value:
+                    del answer[name]
+
+    def _take_of_choice(self, at: int, choice: Any) -> None:
+        if type(choice) is dict:
+            index = choice.get("index")
+            for holder in (choice, choice.get("delta"), choice.get("message")):
+                if type(holder) is dict and "usage" in holder:
+                    self._note(index if type(index) is int else at, holder.pop("usage"))
+
+    def _note(self, where: str | int, sent: Any) -> None:
+        """Beside the answer's own, what is no object is nothing."""
+        place = self._places.get(where)
+        if place is None:
+            if len(self._places) >= MAX_PLACES or (where != "" and type(sent) is not dict):
+                return
+            place = self._places[where] = _Place()
+        place.take(sent)
+        self._changed = True
+
+    @property
+    def tokens(self) -> Tokens | None:
+        if self._changed:
+            self._read()
+        return self._tokens
+
+    @property
+    def suspect(self) -> bool:
+        if self._changed:
+            self._read()
+        return self._suspect
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        if self._changed:
+            self._read()
+        return self._sent
+
+    def _read(self) -> None:
+        self._changed = False
+        found = {where: read for where, place in self._places.items() if (read := place.found())}
+        self._suspect = any(place.lied for place in self._places.values())
+        self._tokens, self._sent = None, {}
+        if not found:
+            return
+        best = max(found, key=lambda where: (_filled(found[where][0]), where == ""))
+        self._tokens, self._sent, odd = found[best]
+        self._suspect = self._suspect or odd
+        if type(best) is int:
+            self._tokens = _of_choices([read[0] for where, read in found.items() if type(where) is int])
+
+
+def _filled(tokens: Tokens) -> tuple[bool, int]:
+    """How complete counts are."""
+    return bool(tokens.prompt and tokens.completion), sum(map(bool, astuple(tokens)))
+
+
+def _of_choices(reported: list[Tokens]) -> Tokens:
+    """What the choices report together: the prompt was read once, each wrote its own. Some repeat the whole in each."""
+    first, *others = reported
+    if all(tokens == first for tokens in others):
+        return first
+    written = ("completion", "reasoning", "audio_output")
+    return replace(first, **{name: sum(getattr(tokens, name) for tokens in reported) for name in written})
