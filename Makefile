@@ -8,7 +8,7 @@ BIN := .venv/bin
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance faults cuts fuzz check format bench lock environment
+.PHONY: help run manage test conformance faults cuts fuzz restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ conformance: environment ## Prove the API's contract row by row, and write docs/
 
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another, and print how it went
 	$(BIN)/python -m tests.faults $(ARGS)
+
+restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two
+	$(BIN)/python -m tests.restarts $(ARGS)
+
+pauses: environment ## Pause gateways, and cut them off, for 40 seconds (make test: makes their leases old)
+	PAUSE_SECONDS=40 $(BIN)/python -m pytest -s tests/billing/backbone/test_pauses.py $(ARGS)
 
 check: environment ## Check format, lint, types, layers, migrations and deployment settings
 	$(BIN)/ruff format --check .

@@ -66,6 +66,8 @@ MEMORY_BYTES = env.int("MEMORY_BYTES", default=512 * 1024 * 1024)
 # they are kept (0: until they are deleted).
 FILES_MAX_BYTES = env.int("FILES_MAX_BYTES", default=32 * 1024 * 1024)
 FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
+# What a project may upload in an hour, deleted or not; 0: as much as it likes.
+FILES_PROJECT_HOURLY_BYTES = env.int("FILES_PROJECT_HOURLY_BYTES", default=2 * 1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
@@ -73,6 +75,8 @@ MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
 # many seconds each, where the key does not say otherwise.
 DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
 DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
+# What a scrape of /metrics must bear. Without it only this machine may scrape, and nobody through a proxy.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 # The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.
 DIALECTS = tuple(ROWS)
 DEFAULT_DIALECT = env.str("DEFAULT_DIALECT", default="standard")
@@ -169,12 +173,17 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not INSECURE_COOKIES
 SECURE_SSL_REDIRECT = not INSECURE_COOKIES and SERVE == "console"
 SECURE_HSTS_SECONDS = 0 if INSECURE_COOKIES else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not INSECURE_COOKIES
+# The prefix has browsers refuse the cookie from anybody but this very host.
+SESSION_COOKIE_NAME = "sessionid" if INSECURE_COOKIES else "__Host-sessionid"
+CSRF_COOKIE_NAME = "csrftoken" if INSECURE_COOKIES else "__Host-csrftoken"
+SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
 # --- Celery: statistics and housekeeping; money never waits for it --------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False  # its lines are shaped as all others
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_IGNORE_RESULT = True
@@ -194,9 +203,14 @@ UNFOLD = {
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
 }
 
+# Lines with time, level and logger: as JSON, or as text for a person who watches.
+LOG_FORMAT = env.str("LOG_FORMAT", default="json")
+# A line for each request that is answered: off, sampled or on (`gateway.process.access_log`).
+ACCESS_LOG = env.str("ACCESS_LOG", default="sampled")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"console": {"class": "logging.StreamHandler"}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "formatters": {"lines": {"()": "gateway.wire.log_lines.formatter", "text": LOG_FORMAT == "text"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
 }

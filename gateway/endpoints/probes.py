@@ -2,14 +2,20 @@
 
 import asyncio
 import time
+from hmac import compare_digest
+from ipaddress import ip_address
 
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from billing.backbone.batches import DatabaseAway
 from gateway.door.answers import Answer, json_answer
-from gateway.door.view import ApiView
+from gateway.door.authentication import client_address
+from gateway.door.view import ApiView, origin
 from gateway.process import process, telemetry
+from gateway.wire.errors import Unauthenticated
 
 STALE_SNAPSHOT_SECONDS = 60
 
@@ -62,8 +68,11 @@ class Metrics(ApiView):
     public = True
     for_pages = False
 
-    async def get(self, request: HttpRequest) -> Answer:
-        """The process's metrics."""
+    async def get(self, request: ASGIRequest) -> Answer:
+        """The process's metrics, for who has the token; without one, for this machine alone."""
+        headers, peer = origin(request.scope)
+        if not _may_scrape(self.fields.get(b"authorization", b""), client_address(headers, peer)):
+            raise Unauthenticated("Send METRICS_TOKEN as 'Authorization: Bearer …'.", code="invalid_token")
         here = process.current()
         telemetry.before_hold.set(len(here.arrivals))
         telemetry.open_calls.set(len(here.open_calls))
@@ -72,3 +81,12 @@ class Metrics(ApiView):
         telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)
         return Answer(generate_latest(), CONTENT_TYPE_LATEST.encode())
+
+
+def _may_scrape(credential: bytes, address: str) -> bool:
+    if token := settings.METRICS_TOKEN:
+        return compare_digest(credential, b"Bearer " + token.encode())
+    try:
+        return not settings.TRUSTED_PROXY_HOPS and ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -20,6 +20,7 @@ from gateway.door.view import ApiView
 from gateway.endpoints.management import read
 from gateway.endpoints.periods import DAY, Buckets, Days, buckets, choice, day, limit, past_days, span, today
 from gateway.process import process
+from gateway.request.naming import reachable
 from gateway.wire.errors import InvalidRequest
 from gateway.wire.strict_json import number
 
@@ -155,10 +156,12 @@ class ModelUsage(StatisticsView):
         metric, days = choice(request, "metric", tuple(USAGE_METRICS)), past_days(request, MOST_DAYS)
         model = name.removesuffix(FREE)
         found = await self.by_model(metric, days)
+        snapshot = process.current().snapshots.current
         used = [(start, found[start][model]) for start in sorted(found) if model in found[start]]
         data = {
             "model": model,
-            "label": label(model),
+            # Of what the project has not used it is told no more than what its key may use: that is no way to ask.
+            "label": label(model) if used or reachable(snapshot, self.caller, model) else model,
             "metric": metric,
             **dates(days),
             "value": _number(sum((value for _, value in used), start=_zero(metric))),

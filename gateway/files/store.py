@@ -11,6 +11,7 @@ pieces: the loop that relays streams never waits for a whole file.
 import asyncio
 import logging
 import re
+import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from billing.backbone.batches import Connections, DatabaseAway
 from billing.ids import new_id
 from gateway.files.inlining import OpenFile
 from gateway.files.uploads import Upload, read_upload
-from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, RateLimited, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,15 @@ class Entry:
 COLUMNS = "id, filename, purpose, media_type, bytes, created_at, expires_at"
 OURS = "project_id = %(project)s and (expires_at is null or expires_at > now())"
 STORE = "select * from gateway_store_file(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+WRITE = """
+    insert into gateway_fileswritten as w (project, hour, bytes)
+    values (%(project)s, date_trunc('hour', clock_timestamp(), 'UTC'), %(bytes)s)
+    on conflict (project) do update
+       set bytes = case when excluded.hour > w.hour then excluded.bytes else w.bytes + excluded.bytes end,
+           hour = greatest(w.hour, excluded.hour)
+     where excluded.hour > w.hour or w.bytes + excluded.bytes <= %(most)s
+    returning bytes
+"""
 FIND = f"select {COLUMNS} from gateway_storedfile where {OURS} and id = any(%(ids)s)"  # noqa: S608 - constants
 READ = "select substring(content from %s for %s) from gateway_storedfile where id = %s and project_id = %s"
 DELETE = f"delete from gateway_storedfile where {OURS} and id = %(id)s returning id"  # noqa: S608 - constants
@@ -103,11 +113,13 @@ class Files:
     async def store(self, caller: Caller, content_type: str, form: bytes) -> Entry:
         """Stores the file in an upload form, for the caller's project.
 
-        Raises what `read_upload` raises, and `InvalidRequest` when the project has no room; nothing is stored then.
+        Raises what `read_upload` raises, `InvalidRequest` when the project has no room, and `RateLimited` when it has
+        written too much in this hour; nothing is stored then.
         """
         id = new_id()
         async with self._turn():
             upload, sealed = await self._in_thread(_sealed, content_type, form, id, caller.project)
+            await self._count(caller.project, len(upload.content))
             days = settings.FILES_RETENTION_DAYS
             lifetimes = [seconds for seconds in (days * DAY, upload.lifetime) if seconds]
             row = (id, caller.project, caller.key, upload.filename, upload.purpose, upload.media_type)
@@ -124,6 +136,16 @@ class Files:
         return Entry(
             id, upload.filename, upload.purpose, upload.media_type, len(upload.content), created_at, expires_at
         )
+
+    async def _count(self, project: UUID, bytes: int) -> None:
+        """Counts what is written: deleted bytes stay on the disk until the database has cleaned up."""
+        most = settings.FILES_PROJECT_HOURLY_BYTES
+        if most and not (bytes <= most and await self._call(WRITE, {"project": project, "bytes": bytes, "most": most})):
+            raise RateLimited(
+                f"A project may upload {most} bytes of files an hour.",
+                code="file_uploads_exhausted",
+                retry_after=3600 - int(time.time()) % 3600,
+            )
 
     async def find(self, project: UUID, ids: Sequence[UUID]) -> dict[UUID, Entry]:
         """The project's files among `ids`."""

@@ -395,6 +395,7 @@ class Generation:
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
+        self.call.settled = row
         self._ending = self._process.backbone.settler.settle(row)
         if self.drain is not None:
             self.drain.close(owed.basis == Basis.REPORTED)

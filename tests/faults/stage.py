@@ -202,7 +202,7 @@ class Stage:
         expected += [("completed", "")] if moves else []
         attempts = list(Attempt.objects.filter(generation=usage.id).order_by("number"))
         assert usage.attempts == len(attempts)
-        # A connection that was kept from before and had ended: that send is an attempt of its own, at the same provider.
+        # A connection that was kept and had ended: that send is an attempt of its own, at the same provider.
         stale = len(attempts) - len(expected) == 1 and attempts[0].fault == "unreachable" and not cell.row.fresh
         assert {attempt.provider for attempt in attempts[:stale]} <= {scene.providers[0]}
         attempts = attempts[stale:]
