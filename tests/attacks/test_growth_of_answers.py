@@ -204,7 +204,7 @@ def fed(events: Iterable[bytes], stream: bool) -> tuple[str | None, int]:
             taken += len(piece)
             yield piece
 
-    return relay(counted(), stream=stream).fault, taken  # type: ignore[arg-type]
+    return relay(counted(), stream=stream).fault, taken
 
 
 @pytest.mark.parametrize("name", KEPT)
