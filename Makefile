@@ -8,7 +8,7 @@ BIN := .venv/bin
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance faults cuts fuzz check format bench lock environment
+.PHONY: help run manage test conformance faults cuts fuzz check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,11 @@ help: ## Show this list
 run: environment ## Run everything here, with a demo, until Ctrl-C
 	@$(BIN)/python -m deploy.run
 
+manage: environment ## Run a manage.py command on what `make run` has started: make manage ARGS="import_catalog"
+	@$(BIN)/python manage.py $(ARGS)
+
 test: environment ## Run all tests, against a real PostgreSQL and Valkey
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n logical $(ARGS)
 
 cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
 	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/generation/test_client_faults.py $(ARGS)

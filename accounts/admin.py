@@ -44,11 +44,11 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[type-arg]  
     filter_horizontal = ()
     readonly_fields = ("last_login", "date_joined")
     fieldsets = (
-        (None, {"fields": ("username", "password", ("first_name", "last_name"), "email")}),
+        (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
         (
             "Access",
             {
-                "fields": (("is_active", "is_staff", "is_superuser"), ("last_login", "date_joined")),
+                "fields": ("is_active", "is_staff", "is_superuser", "last_login", "date_joined"),
                 "description": "Staff may log in. Superusers are the operators; others see nothing yet.",
             },
         ),
@@ -84,7 +84,7 @@ class OrganizationPage(NeverDeleted, Page):
     search_fields = ("slug", "name")
     ordering = ("slug",)
     readonly_fields = ("id", "created_at")
-    fields = (("slug", "name"), "active", ("id", "created_at"))
+    fields = ("slug", "name", "active", "id", "created_at")
     inlines = (ProjectRows, MembershipRows)
 
 
@@ -126,11 +126,15 @@ class ProjectPage(NeverDeleted, Page):
     autocomplete_fields = ("organization",)
     fields = (
         "organization",
-        ("slug", "name"),
+        "slug",
+        "name",
         "active",
         "default_output_cap",
-        ("dialect", "strict_params"),
-        ("id", "created_at"),
+        "dialect",
+        "strict_params",
+        "sends_unknown_params",
+        "id",
+        "created_at",
     )
     inlines = (KeyRows,)
 
@@ -142,7 +146,7 @@ class ProjectPage(NeverDeleted, Page):
 
 
 class KeyState(DropdownFilter):
-    """Keys by what a call with them meets. The owner's and the tenant's own switches are not looked at."""
+    """Keys by what a call with them meets."""
 
     title = "state"
     parameter_name = "state"
@@ -153,16 +157,19 @@ class KeyState(DropdownFilter):
             ("expired", "Expired"),
             ("revoked", "Revoked"),
             ("waiting", "Not yet valid"),
+            ("off", "Owner, project or organization off"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
         now = Now()
         expired, waiting = Q(expires_at__lte=now), Q(valid_from__gt=now)
+        off = Q(owner__is_active=False) | Q(project__active=False) | Q(project__organization__active=False)
         states = {
-            "usable": Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & ~waiting,
+            "usable": Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & ~waiting & ~off,
             "expired": Q(revoked_at=None) & expired,
             "revoked": Q(revoked_at__isnull=False),
             "waiting": Q(revoked_at=None) & waiting,
+            "off": Q(revoked_at=None) & off,
         }
         state = self.value()
         return queryset.filter(states[state]) if state in states else queryset
@@ -200,8 +207,8 @@ class ApiKeyPage(NeverDeleted, Page):
     actions_detail = ("revoke",)
     form_sections = (
         ("What it may do", ("scopes", "allowed_endpoints", "allowed_models", "allowed_ips")),
-        ("What it may spend", ("max_request_price", "min_output_cap")),
-        ("When", (("valid_from", "expires_at"),)),
+        ("What it may spend", ("max_request_price", "min_output_cap", "on_leave")),
+        ("When", ("valid_from", "expires_at")),
         ("How it is answered", ("dialect",)),
     )
 
@@ -212,16 +219,30 @@ class ApiKeyPage(NeverDeleted, Page):
 
     @display(
         description="State",
-        label={"usable": "success", "revoked": "danger", "expired": "warning", "not yet valid": "info"},
+        label={
+            "usable": "success",
+            "not yet valid": "info",
+            "expired": "warning",
+            "owner disabled": "warning",
+            "project off": "warning",
+            "organization off": "warning",
+            "revoked": "danger",
+        },
     )
     def state(self, key: ApiKey) -> str:
-        """What a call with this key meets, its owner's and tenant's own switches aside."""
+        """What a call with this key meets, and why."""
         now = timezone.now()
         if key.revoked_at:
             return "revoked"
         if key.expires_at and key.expires_at <= now:
             return "expired"
-        return "not yet valid" if key.valid_from and key.valid_from > now else "usable"
+        if key.valid_from and key.valid_from > now:
+            return "not yet valid"
+        if key.owner and not key.owner.is_active:
+            return "owner disabled"
+        if not key.project.active:
+            return "project off"
+        return "usable" if key.project.organization.active else "organization off"
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any) -> Any:
         return super().get_form(request, obj, change, **({} if obj else {"form": NewKeyForm}), **kwargs)
@@ -229,7 +250,7 @@ class ApiKeyPage(NeverDeleted, Page):
     def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         who: tuple[Any, ...] = ("ticket", "project", "owner", "name")
         if obj:
-            who = (("name", "prefix"), ("project", "owner"), ("state", "revoked_at"), ("id", "created_at"))
+            who = ("name", "prefix", "project", "owner", "state", "revoked_at", "id", "created_at")
         return [(None, {"fields": who}), *((title, {"fields": names}) for title, names in self.form_sections)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:

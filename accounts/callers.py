@@ -11,8 +11,9 @@ from uuid import UUID
 # A row for each living key, with its project and organization. Narrowed by appending `where`.
 QUERY = """
 select k.id, k.digest, k.name, k.prefix, k.owner_id, k.scopes, k.allowed_endpoints, k.allowed_models, k.allowed_ips,
-       k.max_request_price, k.min_output_cap, k.expires_at, p.id, p.slug, p.default_output_cap,
-       coalesce(nullif(k.dialect, ''), p.dialect), p.strict_params, o.id, o.slug
+       k.max_request_price, k.min_output_cap, k.on_leave, k.expires_at, p.id, p.slug, p.default_output_cap,
+       coalesce(nullif(k.dialect, ''), p.dialect), p.strict_params, p.sends_unknown_params,
+       o.id, o.slug
   from accounts_alive_key a
   join accounts_apikey k on k.id = a.id
   join accounts_project p on p.id = a.project
@@ -35,12 +36,14 @@ class Caller:
     allowed_networks: tuple[IPv4Network | IPv6Network, ...]
     max_request_price: Decimal | None
     min_output_cap: int
+    on_leave: str  # of `accounts.models.OnLeave`
     expires_at: datetime | None  # UTC, exclusive
     project: UUID
     project_slug: str
     default_output_cap: int | None
     dialect: str  # the key's, else the project's
     strict_params: bool
+    sends_unknown_params: bool
     organization: UUID
     organization_slug: str
 
@@ -60,8 +63,8 @@ class Caller:
 def from_row(row: Iterable[Any]) -> Caller:
     """A `Caller` from one row of `QUERY`."""
     (
-        key, digest, name, prefix, owner, scopes, endpoints, models, networks, price, cap, expires,
-        project, project_slug, default_cap, dialect, strict, organization, organization_slug,
+        key, digest, name, prefix, owner, scopes, endpoints, models, networks, price, cap, on_leave, expires,
+        project, project_slug, default_cap, dialect, strict, sends_unknown, organization, organization_slug,
     ) = row  # fmt: skip
     return Caller(
         key,
@@ -75,12 +78,14 @@ def from_row(row: Iterable[Any]) -> Caller:
         tuple(map(ip_network, networks)),
         price,
         cap,
+        on_leave,
         expires,
         project,
         project_slug,
         default_cap,
         dialect,
         strict,
+        sends_unknown,
         organization,
         organization_slug,
     )

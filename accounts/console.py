@@ -6,11 +6,13 @@ from uuid import UUID
 
 from django import forms
 from django.contrib.admin import ShowFacets
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.safestring import mark_safe
 from unfold.paginator import InfinitePaginator
 from unfold.views import ChangeList
 from unfold.widgets import (
@@ -39,6 +41,29 @@ def plain(value: Decimal) -> str:
 def dollars(value: Decimal | None) -> str:
     """An amount as pages show it. None is an unknown price, which is not 0."""
     return "unknown" if value is None else f"${plain(value)}"
+
+
+def rounded(value: Decimal) -> str:
+    """An amount short enough to compare: cents from a dollar on, four significant digits below; thousands apart."""
+    short = Decimal(f"{value:.3e}")
+    if short and abs(short) < 1:
+        return plain(short)
+    return f"{value.quantize(Decimal('0.01')):,f}"
+
+
+UNKNOWN = mark_safe('<span class="number" title="No price is known.">unknown</span>')
+
+
+def money(value: Decimal | None) -> str:
+    """An amount for a list or a card: rounded, with every digit in its title. Escaped."""
+    if value is None:
+        return UNKNOWN
+    return format_html('<span class="number" title="{}">${}</span>', dollars(value), rounded(value))
+
+
+def number(value: int | None) -> str:
+    """A count for a list, thousands apart. Escaped."""
+    return format_html('<span class="number">{}</span>', "-" if value is None else f"{value:,}")
 
 
 def is_operator(request: HttpRequest) -> bool:
@@ -161,6 +186,18 @@ class NeverDeleted(OperatorsOnly):
         return False
 
 
+class KeptList(ChangeList):
+    """A list that keeps its filters: a page past the last one is the first one of the same rows, not of all."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """The rows of the page."""
+        try:
+            super().get_results(request)
+        except IncorrectLookupParameters:
+            self.page_num = 1
+            super().get_results(request)
+
+
 class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
     """A list and a form of the console."""
 
@@ -170,6 +207,9 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
     list_fullwidth = True
     list_filter_submit = True
     show_facets = ShowFacets.NEVER  # each would count the table
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeptList
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Searches for the first characters of what was asked: every further word is another scan."""
@@ -184,6 +224,7 @@ class CountlessPaginator(InfinitePaginator):
     """Pages of a table nobody may count. Ends after `PAGES`: an offset is walked row by row."""
 
     PAGES = 200
+    template_name = "admin/pages.html"
 
     @property
     def count(self) -> int:
@@ -191,7 +232,7 @@ class CountlessPaginator(InfinitePaginator):
         return int(self.per_page) * self.PAGES
 
 
-class UncountedList(ChangeList):
+class UncountedList(KeptList):
     """A list that claims no number of results, in the one order an index has, whatever the query string asks."""
 
     def get_ordering(self, request: HttpRequest, queryset: Any) -> Any:

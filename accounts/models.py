@@ -67,6 +67,12 @@ class Project(models.Model):
         help_text="On: a parameter that the model does not support, or nobody knows, is refused. "
         "Off: the first is left out and named in the answer's X-Gateway-Ignored-Params, the second is sent on.",
     )
+    sends_unknown_params = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="On: a parameter that nobody knows is sent on under a hard budget as well. "
+        "Off: there it is left out and named, since it might cost what nobody held.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -110,6 +116,14 @@ def validate_network(text: str) -> None:
         ip_network(text)
     except ValueError as error:
         raise ValidationError(f"{text!r} is not an IP address or network.") from error
+
+
+class OnLeave(models.TextChoices):
+    """What becomes of an answer whose client has left before its end."""
+
+    STOP = "stop", "Stop: leave the provider at once, and estimate"
+    DRAIN = "drain", "Drain: read the provider on for its usage, for a while"
+    FINISH = "finish", "Finish: read the provider to its end"
 
 
 class ApiKey(models.Model):
@@ -156,6 +170,13 @@ class ApiKey(models.Model):
     )
     min_output_cap = models.PositiveIntegerField(
         default=1, help_text="When money runs short the output cap is lowered, but never below this."
+    )
+    on_leave = models.CharField(
+        max_length=8,
+        choices=OnLeave.choices,
+        default=OnLeave.DRAIN,
+        db_default=OnLeave.DRAIN,
+        help_text="What becomes of an answer whose client leaves before its end. Either way the tenant pays for it.",
     )
     dialect = models.CharField(
         max_length=32, choices=dialect_choices, default="", db_default="", blank=True, help_text="Empty: the project's."

@@ -18,8 +18,9 @@ from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import action, display
 
-from accounts.console import Page, ReadOnly, Record, Rows, dollars, link, plain
+from accounts.console import Page, ReadOnly, Record, Rows, link, money, plain
 from accounts.models import Organization
+from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
 from billing.models import (
     Budget,
@@ -244,7 +245,7 @@ class BudgetPage(SubjectPage):
     list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("period",)
-    fields = (("organization", "project", "key"), ("period", "amount"), "hard")
+    fields = ("organization", "project", "key", "period", "amount", "hard")
 
     def get_queryset(self, request: HttpRequest) -> Any:
         counters = {"used_now": counted("used"), "held_now": counted("held")}
@@ -253,17 +254,17 @@ class BudgetPage(SubjectPage):
     @display(description="Amount", ordering="amount")
     def amount_shown(self, budget: Budget) -> str:
         """In dollars."""
-        return dollars(budget.amount)
+        return money(budget.amount)
 
     @display(description="Spent")
     def used(self, budget: Any) -> str:
         """Dollars settled in the running period."""
-        return dollars(budget.used_now or Decimal(0))
+        return money(budget.used_now or Decimal(0))
 
     @display(description="On hold")
     def held(self, budget: Any) -> str:
         """Dollars that open requests may still come to."""
-        return dollars(budget.held_now or Decimal(0))
+        return money(budget.held_now or Decimal(0))
 
 
 @admin.register(Limit)
@@ -274,7 +275,7 @@ class LimitPage(SubjectPage):
     list_filter = ("measure", ("organization", AutocompleteSelectFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("measure",)
-    fields = (("organization", "project", "key"), ("measure", "value"))
+    fields = ("organization", "project", "key", "measure", "value")
 
 
 # --- what only the product writes -------------------------------------------------------------------
@@ -301,10 +302,16 @@ class HoldPage(Record):
     )
     ordering = ("pk",)
     fields = (
-        ("id", "created_at"),
-        ("organization_slug", "project", "key"),
-        ("model", "output_cap"),
-        ("worst_case", "tokens", "hard"),
+        "id",
+        "created_at",
+        "organization_slug",
+        "project",
+        "key",
+        "model",
+        "output_cap",
+        "worst_case",
+        "tokens",
+        "hard",
         "process",
     )
 
@@ -320,7 +327,7 @@ class HoldPage(Record):
     @display(description="Worst case")
     def worst_case(self, hold: Hold) -> str:
         """In dollars."""
-        return dollars(hold.money)
+        return money(hold.money)
 
     @display(description="Process")
     def process(self, hold: Any) -> str:
@@ -330,11 +337,19 @@ class HoldPage(Record):
 
 @admin.register(Lease)
 class LeasePage(Record):
-    """Gateway processes. What a silent one left on hold, the others resolve."""
+    """Gateway processes, whose holds the others resolve when they fall silent, and the worker that helps with it."""
 
-    list_display = ("host", "pid", "state", "started_at", "heartbeat_at")
+    list_display = ("host", "pid", "kind", "state", "started_at", "heartbeat_at")
     ordering = ("-heartbeat_at",)
     search_fields = ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).exclude(pk=EVERYBODY)
+
+    @display(description="Kind")
+    def kind(self, lease: Lease) -> str:
+        """What it does."""
+        return "worker" if lease.pk == HOUSEKEEPER else "gateway"
 
     @display(description="State", label={"alive": "success", "silent": "warning"})
     def state(self, lease: Lease) -> str:
@@ -350,9 +365,14 @@ class LedgerPage(Record):
     ordering = ("-pk",)
     found_by = "generation"
     fields = (
-        ("id", "created_at"),
-        ("kind", "transaction"),
-        ("debit_shown", "credit_shown", "amount_shown", "currency"),
+        "id",
+        "created_at",
+        "kind",
+        "transaction",
+        "debit_shown",
+        "credit_shown",
+        "amount_shown",
+        "currency",
         "generation_link",
     )
 

@@ -1,20 +1,22 @@
 """Celery tasks: each is one statement or call, safe to run twice and in any order, and money does not wait for it."""
 
+import logging
 import os
 import socket
-from uuid import UUID
 
 from celery import shared_task
-from django.db import connection
+from django.conf import settings
+from django.db import DatabaseError, connection
 
-from billing.backbone.leases import RESOLVED_AT_ONCE
+from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
+from billing.backbone.spool import orphans
 from billing.rollups import prune_usage, roll_up_usage
 
 MONTHS_AHEAD = 3
-HOUSEKEEPER = UUID(int=1)  # the lease of whoever runs these tasks; it never holds
-# It says that it lives when it resolves, every 30 s, so it notices an outage only by its length, and waits for longer.
-HOUSEKEEPER_GAP = "45 seconds"
-HOUSEKEEPER_DEAD_AFTER = "60 seconds"
+SETTLED_AT_ONCE = 256
+GAP, DEAD = (f"{span.total_seconds()} seconds" for span in (LONGEST_GAP, DEAD_AFTER))
+
+logger = logging.getLogger(__name__)
 
 
 @shared_task(name="billing.make_partitions")
@@ -26,13 +28,23 @@ def make_partitions() -> None:
 
 @shared_task(name="billing.resolve_dead_holds")
 def resolve_dead_holds() -> None:
-    """Ends holds of dead processes; the gateways do so themselves, this helps when none is left."""
+    """Settles what dead processes have left in the spool, and ends their holds. The gateways do so themselves, this
+    helps when none is left.
+    """
     with connection.cursor() as cursor:
+        try:
+            for lease, lines in orphans(settings.SPOOL_DIR):
+                for start in range(0, len(lines), SETTLED_AT_ONCE):
+                    batch = b",".join(lines[start : start + SETTLED_AT_ONCE])
+                    cursor.execute("select billing_settle(%s::jsonb)", [f"[{batch.decode()}]"])
+                cursor.execute(BURY, [lease])
+        except DatabaseError:  # what the tables do not take a gateway puts aside
+            logger.exception("a spool was not drained")
         cursor.execute(
             "select billing_heartbeat(%s, %s, %s, %s)",
-            [HOUSEKEEPER, socket.gethostname(), os.getpid(), HOUSEKEEPER_GAP],
+            [HOUSEKEEPER, socket.gethostname(), os.getpid(), GAP],
         )
-        cursor.execute("select billing_resolve(%s, %s, %s)", [HOUSEKEEPER, HOUSEKEEPER_DEAD_AFTER, RESOLVED_AT_ONCE])
+        cursor.execute("select billing_resolve(%s, %s, %s)", [HOUSEKEEPER, DEAD, RESOLVED_AT_ONCE])
 
 
 @shared_task(name="billing.prune")

@@ -45,17 +45,15 @@ def given_port() -> int:
     return int(text)
 
 
-def for_product(
+def product_settings(
     state: Path, urls: Mapping[str, str], secrets: Mapping[str, str], port: int, simulated_port: int
 ) -> dict[str, str]:
-    """The whole environment of the product's processes."""
+    """What the product's processes are told, and `manage.py` beside them, besides what the shell has."""
     simulated = f"http://127.0.0.1:{simulated_port}"
     allowed = [entry for entry in (os.environ.get("EGRESS_ALLOW"), simulated) if entry]
     return {
-        **os.environ,
         **secrets,
         **urls,
-        MARK: str(state),
         "METERLINE_SIMULATED_URL": f"{simulated}/v1",
         "EGRESS_ALLOW": ",".join(allowed),
         "SPOOL_DIR": str(state / "spool"),

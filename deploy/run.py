@@ -6,16 +6,18 @@ ends all of it.
 """
 
 import http.client
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGTERM
 
 import psycopg
+import redis
 
 from deploy import engines
 from deploy.environment import (
@@ -23,10 +25,10 @@ from deploy.environment import (
     MARK,
     OPERATOR,
     demo_model,
-    for_product,
     given_port,
     given_urls,
     keep_secrets,
+    product_settings,
 )
 from deploy.listening import remembered_port
 from deploy.placing import unprivileged
@@ -36,6 +38,7 @@ from deploy.state import CHECKOUT, FolderLock, Memory, StartError, own_folder, s
 WEB_STOP: Step = (SIGTERM, 40)  # The server itself gives open requests 30 s.
 WORKER_STOP: Step = (SIGTERM, 20)
 LEFTOVER_STOP: Step = (SIGTERM, 5)
+PRIVILEGED = 1024
 CODE = ("accounts", "billing", "routing", "gateway", "deploy")
 
 
@@ -121,10 +124,17 @@ def run(asked: threading.Event, cleanup: ExitStack) -> None:
     if left := end_bearers(state):
         say(f"Ended {left} processes that an earlier run had left behind.")
     if reason := why_not_free(port):
+        if port < PRIVILEGED:
+            raise StartError(
+                f"PORT {port} of 127.0.0.1 cannot be used: {reason}. Ports below {PRIVILEGED} are the system's; "
+                f"choose another: PORT={port + 8000} make run"
+            )
         raise StartError(
             f"PORT {port} of 127.0.0.1 cannot be used: {reason}. "
             f"Stop what is there, or choose another: PORT={port + 1} make run"
         )
+    if urls:
+        check_engines(urls)
     supervisor = Supervisor(state, asked, cleanup)
     own_folder(state / "spool")
     # Whoever waits for this file must find it only while what it names answers; a killed run left its own.
@@ -139,12 +149,29 @@ def run(asked: threading.Event, cleanup: ExitStack) -> None:
     if why_not_free(remembered_port(memory, "SIMULATED_PORT")):
         memory.replace("SIMULATED_PORT", str(free_port()))
     simulated_port = remembered_port(memory, "SIMULATED_PORT")
-    environment = for_product(state, urls, secrets, port, simulated_port)
+    settings = product_settings(state, urls, secrets, port, simulated_port)
+    environment = {**os.environ, **settings, MARK: str(state)}
     prepare(supervisor, environment, memory if embedded else None)
     serve(supervisor, environment, port, simulated_port)
     cleanup.callback(demo_env.unlink, missing_ok=True)
+    product_env = state / "product.env"
+    cleanup.callback(product_env.unlink, missing_ok=True)
+    write_private(product_env, settings, "What runs here, for manage.py.")
     announce(state, secrets, port)
     supervisor.watch_until_asked()
+
+
+def check_engines(urls: Mapping[str, str]) -> None:
+    """Raises `StartError`, naming the variable, for an engine that the environment names and that does not answer."""
+    try:
+        psycopg.connect(urls["DATABASE_URL"], connect_timeout=10).close()
+    except psycopg.Error as error:
+        raise StartError(f"DATABASE_URL cannot be used: {' '.join(str(error).split())}") from error
+    try:
+        with redis.Redis.from_url(urls["REDIS_URL"], socket_connect_timeout=10, socket_timeout=10) as broker:
+            broker.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise StartError(f"REDIS_URL cannot be used: {error}") from error
 
 
 def start_engines(supervisor: Supervisor, cleanup: ExitStack) -> dict[str, str]:
@@ -246,7 +273,8 @@ Ask it something:
     -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\
     -d '{{"model": "{demo_model()}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
-The same for a shell is in {state / "demo.env"}, logs are in {state / "logs"}. Ctrl-C stops everything.""")
+The same for a shell is in {state / "demo.env"}, logs are in {state / "logs"}. Commands for what runs here:
+make manage ARGS="import_catalog". Ctrl-C stops everything.""")
 
 
 def say(text: str) -> None:

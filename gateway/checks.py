@@ -8,8 +8,8 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 
-from gateway.upstream.egress import parse_allow
 from routing.base_url import BadUrl
+from routing.egress import parse_allow
 
 
 @register(Tags.security)

@@ -16,13 +16,14 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 from collections.abc import AsyncGenerator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gateway.files.named import inline_files
 from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
+from gateway.process.memory import Share
 from gateway.process.process import Process
 from gateway.protocols.openai_chat import AnswerReader, Fit, error_event, upstream_body
 from gateway.request.planning import Call
@@ -30,7 +31,7 @@ from gateway.upstream import signing
 from gateway.upstream.client import Dial, Target
 from gateway.upstream.reply import Reply
 from gateway.wire import sse
-from gateway.wire.errors import GatewayError, UpstreamFault
+from gateway.wire.errors import GatewayError, UpstreamFault, let_go
 from routing.base_url import parse_base_url
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
@@ -63,17 +64,18 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
                 raise
+            let_go(error)
             yield error_event(error, call.dialect, call.request_id)
             return
         except asyncio.CancelledError:
-            end_of_key = generation.was_cut()
-            if end_of_key is None:
+            reason = generation.was_cut()
+            if reason is None:
                 raise
-            await generation.fail(end_of_key)
+            await generation.fail(reason)
             if not generation.begun:
-                end_of_key.headers["x-generation-id"] = call.id
-                raise end_of_key from None
-            yield error_event(end_of_key, call.dialect, call.request_id)
+                reason.headers["x-generation-id"] = call.id
+                raise reason from None
+            yield error_event(reason, call.dialect, call.request_id)
             return
         yield last
 
@@ -96,28 +98,41 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             yield KEEP_ALIVE
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
-        while not reader.complete:
-            data = reply.take()
-            if data is None and (data := await pace.wait(reply.coming())) is None:
-                yield KEEP_ALIVE
-                continue
-            if data:
-                pace.heard()
-                waiting += await reading.feed(reader, data)
-            else:
-                await reading.end(reader)
-            if reader.meaningful or not call.asked.stream:
-                if attempt.row.ttft_ms is None:
-                    generation.first_event()
-                if waiting:
-                    attempt.relayed = True
-                    yield b"".join(waiting)
-                    waiting.clear()
-                    pace.told()
-            if reader.fault:  # it waited for the frames before it
-                raise reader.fault
-            if reader.relayed_bytes > most_bytes:
-                raise _too_long(most_bytes)
+        try:
+            while not reader.complete:
+                if reader.stopped and not generation.reads_on(pace):
+                    reader.conclude()
+                    break
+                data = reply.take()
+                if data is None and (data := await pace.wait(reply.coming())) is None:
+                    yield KEEP_ALIVE
+                    continue
+                if data:
+                    if generation.drain is not None:
+                        generation.drain.read(len(data))
+                    waiting += await reading.feed(reader, data)
+                    pace.heard(reader.begun)
+                else:
+                    await reading.end(reader)
+                if reader.meaningful or not call.asked.stream:
+                    if attempt.row.ttft_ms is None:
+                        generation.first_event()
+                    if waiting:
+                        attempt.relayed = True
+                        yield b"".join(waiting)
+                        waiting.clear()
+                        pace.told()
+                if reader.fault:  # it waited for the frames before it
+                    raise reader.fault
+                if reader.relayed_bytes > most_bytes:
+                    raise _too_long(most_bytes)
+        except UpstreamFault:
+            if not reader.stopped:
+                raise
+            reader.conclude()  # what was wanted of it is whole
+        if waiting:
+            attempt.relayed = True
+            yield b"".join(waiting)
         await reply.release()
 
 
@@ -143,10 +158,18 @@ def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: 
 
 
 async def _dial(process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit) -> Reply:
+    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
+        return await _dial_within(share, process, generation, attempt, cap, fit)
+
+
+async def _dial_within(
+    share: Share, process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit
+) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
-        asked = await inline_files(process.files, generation.caller, asked)
-    body = upstream_body(
+        asked = await inline_files(process.files, generation.caller, asked, share.take)
+    form = partial(
+        upstream_body,
         asked,
         model=attempt.candidate.offer.upstream_model,
         output_cap=cap,
@@ -155,9 +178,11 @@ async def _dial(process: Process, generation: Generation, attempt: Attempt, cap:
         fit=fit,
         prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
     )
+    body = await asyncio.to_thread(form) if asked.is_long else form()
     target = _target(provider.base_url, provider.connect_timeout, asked.stream)
     secret = attempt.credential.secret if attempt.credential else ""
-    return await process.upstream.dial(Dial(target, signing.headers(provider.auth_style, secret), body))
+    headers = signing.headers(provider.auth_style, secret)
+    return await process.upstream.dial(Dial(target, headers, body, secret, attempt.fresh))
 
 
 @lru_cache(maxsize=1024)

@@ -57,7 +57,11 @@ DATABASES = {
 SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))
 # Exact `scheme://host:port` entries that may be dialled besides public https addresses. Empty means none.
 EGRESS_ALLOW: list[str] = env.list("EGRESS_ALLOW", default=[])
+# How many requests of one key a process works on that are not held for yet; 0: any number.
+KEY_REQUESTS_UNDER_WAY = env.int("KEY_REQUESTS_UNDER_WAY", default=1000)
 MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=32 * 1024 * 1024)
+# Bytes that a process keeps for all its callers together: bodies, files on their way, answers that were not read yet.
+MEMORY_BYTES = env.int("MEMORY_BYTES", default=512 * 1024 * 1024)
 # Uploaded files: bytes of one (its form passes MAX_BODY_BYTES besides), of a project's together, and for how many days
 # they are kept (0: until they are deleted).
 FILES_MAX_BYTES = env.int("FILES_MAX_BYTES", default=32 * 1024 * 1024)
@@ -65,6 +69,10 @@ FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
+# Answers whose clients have left, read on for what the provider counts: how many at a time in a process, and for how
+# many seconds each, where the key does not say otherwise.
+DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
+DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
 # The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.
 DIALECTS = tuple(ROWS)
 DEFAULT_DIALECT = env.str("DEFAULT_DIALECT", default="standard")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
@@ -15,6 +16,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 from accounts.console import Page, Rows
 from accounts.sealing import CannotOpen
 from routing.console.policies import ChoiceWeightPage, PolicyPage
+from routing.egress import objection
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
 
 admin.site.register(Policy, PolicyPage)
@@ -112,14 +114,14 @@ class ProviderPage(Page):
     ordering = ("slug",)
     inlines = (CredentialRows,)
     fieldsets = (
-        (None, {"fields": (("slug", "name"), "base_url", ("protocol", "auth_style"), "active")}),
-        ("Quirks", {"fields": (("cap_field", "stream_usage"), "reasoning_format")}),
+        (None, {"fields": ("slug", "name", "base_url", "protocol", "auth_style", "active")}),
+        ("Quirks", {"fields": ("cap_field", "stream_usage", "reasoning_format")}),
         (
             "Timeouts, in seconds",
-            {"fields": (("connect_timeout", "first_byte_timeout"), ("idle_timeout", "total_timeout"))},
+            {"fields": ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout")},
         ),
-        ("When it fails", {"fields": (("failure_threshold", "cooldown"),)}),
-        ("What it does with what it is sent", {"fields": (("trains_on_data", "retains_data"),)}),
+        ("When it fails", {"fields": ("failure_threshold", "cooldown")}),
+        ("What it does with what it is sent", {"fields": ("trains_on_data", "retains_data")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -137,8 +139,10 @@ class ProviderPage(Page):
         return super().changeform_view(request, *args, **kwargs)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Saves the credentials, and says which secrets a changed address has left to be typed."""
+        """Saves the credentials, and says what of it will not work: the address, or secrets that are missing."""
         super().save_related(request, form, formsets, change)
+        if wrong := objection(form.instance.base_url, settings.EGRESS_ALLOW):
+            messages.warning(request, wrong)
         empty = form.instance.credentials.filter(active=True, sealed="").values_list("name", flat=True)
         if form.instance.auth_style != AuthStyle.NONE and empty:
             moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""
@@ -155,14 +159,14 @@ class ModelPage(Page):
     ordering = ("slug",)
     inlines = (OfferRows,)
     fieldsets = (
-        (None, {"fields": (("slug", "name"), "aliases", ("published_on", "active"))}),
-        ("Sizes, in tokens", {"fields": (("context_length", "max_output"),)}),
+        (None, {"fields": ("slug", "name", "aliases", "published_on", "active")}),
+        ("Sizes, in tokens", {"fields": ("context_length", "max_output")}),
         ("Choosing a model", {"fields": ("quality",)}),
         (
             "What it takes",
-            {"fields": (("input_modalities", "output_modalities"), ("supported_parameters", "capabilities"))},
+            {"fields": ("input_modalities", "output_modalities", "supported_parameters", "capabilities")},
         ),
-        ("Bounds of a hold", {"fields": (("image_token_bound", "audio_token_bound", "file_token_bound"),)}),
+        ("Bounds of a hold", {"fields": ("image_token_bound", "audio_token_bound", "file_token_bound")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -185,11 +189,17 @@ class OfferPage(Page):
     ordering = ("model__slug", "priority")
     autocomplete_fields = ("model", "provider", "tariff")
     fields = (
-        ("model", "provider"),
+        "model",
+        "provider",
         "upstream_model",
-        ("priority", "weight"),
-        ("tariff", "active"),
-        ("context_length", "max_output"),
-        ("input_modalities", "supported_parameters"),
-        ("quality", "forced"),
+        "priority",
+        "weight",
+        "tariff",
+        "active",
+        "context_length",
+        "max_output",
+        "input_modalities",
+        "supported_parameters",
+        "quality",
+        "forced",
     )

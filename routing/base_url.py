@@ -2,7 +2,7 @@
 
 A provider's base URL, a webhook or an export target is such a text, and nothing else ever parses it: a guard that reads
 a URL one way and a client that reads it another way is how such guards are passed. What is not plainly a URL is
-refused, not repaired. Where it leads is judged elsewhere (`gateway/upstream/egress.py`).
+refused, not repaired. Where it leads is judged elsewhere (`routing/egress.py`).
 
 No I/O here, and no framework.
 """
@@ -77,7 +77,7 @@ def parse_base_url(text: str) -> BaseUrl:
     Raises `BadUrl` for all else: another scheme, userinfo, query, fragment, percent-encoding, backslash,
     white space, a non-ASCII letter, a dot segment, an empty segment, a trailing dot on the host, or an IPv4
     address in any form but four plain decimals. Names are not resolved and addresses not judged here: that
-    is `gateway.upstream.egress.Egress`.
+    is `routing.egress.Egress`.
     """
     found = _BASE.fullmatch(text) if len(text) <= MAX_URL else None
     if found is None:

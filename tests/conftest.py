@@ -8,7 +8,9 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from tests.simulated.process import SimulatedProvider
 from tests.simulated.process import start as start_simulated
+from tests.stage.backbone import migrating
 from tests.stage.cast import Tenant, make_tenant
+from tests.stage.plugin import WORKER
 from tests.stage.product import Gateway, running
 
 
@@ -17,7 +19,10 @@ def database(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """A freshly migrated database, open to every test: the product's processes must see what a test commits."""
     with django_db_blocker.unblock():
         name = connection.settings_dict["NAME"]
-        connection.creation.create_test_db(verbosity=0, autoclobber=True)
+        if WORKER:
+            connection.settings_dict["TEST"]["NAME"] = f"test_{name}_{WORKER}"
+        with migrating():
+            connection.creation.create_test_db(verbosity=0, autoclobber=True)
         yield
         connection.close()
         connection.creation.destroy_test_db(name, verbosity=0)

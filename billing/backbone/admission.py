@@ -17,6 +17,7 @@ import psycopg
 
 from billing.backbone.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
 from billing.backbone.leases import Lease
+from billing.ids import new_hex
 
 PATIENCE = 0.18  # seconds a request waits for its hold
 GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
@@ -24,22 +25,34 @@ AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are 
 
 
 class Refused(Exception):
-    """No room. `verdict` is key, unpriced, credit, requests, tokens or open.
+    """No room. `verdict` is key, unpriced, credit, requests, tokens, never or open; never: more than a limit of tokens.
 
     `subject` is the id of the key, project or organization whose budget or limit (of `limit`, in its own unit) it was;
-    `retry_after` whole seconds until there may be room, None when time alone brings none.
+    `retry_after` whole seconds until there may be room, None when time alone brings none; `money` the dollars that
+    there were, if it was for lack of them.
     """
 
-    def __init__(self, verdict: str, subject: UUID | None, limit: Decimal | None, retry_after: int | None) -> None:
+    def __init__(
+        self,
+        verdict: str,
+        subject: UUID | None,
+        limit: Decimal | None,
+        retry_after: int | None,
+        money: Decimal | None = None,
+    ) -> None:
         super().__init__(verdict)
         self.verdict = verdict
         self.subject = subject
         self.limit = limit
         self.retry_after = retry_after
+        self.money = money
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What a request was given: its output cap, perhaps lowered, and the dollars it may cost (None: price unknown)."""
+    """What a request was given: its output cap, perhaps lowered, and the dollars it may cost (None: price unknown).
+
+    On a `hard` budget an offer may write no more than those dollars pay for.
+    """
 
     output_cap: int
     money: Decimal | None
@@ -55,11 +68,13 @@ class HoldItem(msgspec.Struct):
     attempt: str
     key: UUID
     model: str
-    fixed: Decimal | None
-    rate: Decimal | None
+    money: Decimal | None
+    offers: list[tuple[Decimal | None, Decimal | None, int]]
     cap: int
     min_cap: int
     tokens: int
+    least: int
+    answer: int | None
     copies: int
     facts: dict[str, Any]
     patience: int = int(PATIENCE * 1000)  # what is left of it when it is sent
@@ -114,6 +129,31 @@ class Admission:
             return verdict
         del self._ours[item.id]
         raise verdict
+
+    async def warm(self) -> None:
+        """Asks for a hold that is refused, so that a connection is open and the functions are compiled on it before
+        the first request waits for that. Raises `DatabaseAway`.
+        """
+        nobody = UUID(int=0)
+        await self._admit(
+            [
+                HoldItem(
+                    id=new_hex(),
+                    attempt=new_hex(),
+                    key=nobody,
+                    model="",
+                    money=None,
+                    offers=[],
+                    cap=1,
+                    min_cap=1,
+                    tokens=0,
+                    least=0,
+                    answer=None,
+                    copies=1,
+                    facts={"organization": nobody, "project": nobody},
+                )
+            ]
+        )
 
     def _leave(self, id: str, future: "asyncio.Future[Held | Refused | DatabaseAway]") -> None:
         """Nobody waits for this hold any more.
@@ -178,7 +218,7 @@ class Admission:
             elif verdict == "late":
                 verdicts[id] = DatabaseAway("other requests held the counters for too long")
             else:
-                verdicts[id] = Refused(verdict, subject, limit, retry_after)
+                verdicts[id] = Refused(verdict, subject, limit, retry_after, money)
         return [verdicts[item.id] for item in batch]
 
     async def _again(self, batch: list[AttemptItem]) -> list[bool]:

@@ -27,9 +27,12 @@ class Backbone:
         self._upkeep: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Takes the lease and starts the upkeep; a database that is away is waited for in the background."""
+        """Takes the lease, opens connections and starts the upkeep; a database that is away is waited for in the
+        background.
+        """
         try:
             await self.lease.renew()
+            await asyncio.gather(self.admission.warm(), self.settler.warm())
         except DatabaseAway as error:
             logger.warning("started without a database: %s", error)
         loop = asyncio.get_running_loop()
@@ -42,7 +45,7 @@ class Backbone:
             try:
                 await self.spool.look()
                 self.settler.try_again()
-                await self.settler.drain_spool()
+                await self.settler.drain_spool(self.lease.bury)
                 if second % 5 == 0:
                     await self.admission.give_back()
             except DatabaseAway:
@@ -58,9 +61,13 @@ class Backbone:
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         self.settler.try_again()
         await self.settler.finish()
+        buried = False
         try:
             await self.settler.drain_spool()
+            await self.admission.give_back()
+            await self.lease.bury(self.lease.id)
+            buried = True
         except DatabaseAway as error:
             logger.warning("left %d settlements in the spool: %s", self.spool.lines, error)
-        self.spool.close()
+        self.spool.close(keep=not buried)
         await self.connections.close()

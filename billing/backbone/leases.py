@@ -1,4 +1,9 @@
-"""A process says every five seconds that it lives; silent for twenty it is dead, and the others end its holds."""
+"""A process says every five seconds that it lives. Silent for twenty it seems dead; without a lease it is.
+
+Of a process that seems dead the others end the holds that no hard budget counts: paused, or cut off from the database,
+it may still stream, and what it holds will be charged. That one has ended is known by its spool file, which is locked
+for as long as it lives, whatever ends it: who finds it unlocked ends the lease (`bury`), and with it all its holds.
+"""
 
 import asyncio
 import logging
@@ -17,7 +22,9 @@ DEAD_AFTER = timedelta(seconds=20)
 # lived all along as older by another heartbeat and the pause before its next try: still not dead.
 LONGEST_GAP = timedelta(seconds=8)
 EVERYBODY = UUID(int=0)  # a lease that every process renews: while it lives without a gap, the database was there
+HOUSEKEEPER = UUID(int=1)  # the lease of whichever worker runs the tasks; it never holds
 RESOLVED_AT_ONCE = 500
+BURY = "delete from billing_lease where id = %s"
 
 
 class Lease:
@@ -35,11 +42,17 @@ class Lease:
             [self.id, host, pid, LONGEST_GAP, EVERYBODY, host, pid, LONGEST_GAP],
         )
 
+    async def bury(self, lease: UUID) -> None:
+        """Ends the lease of a process that has ended for certain, and what it held. Raises `DatabaseAway`."""
+        await self._connections.call(BURY, [lease])
+        while await self.resolve_dead() == RESOLVED_AT_ONCE:
+            pass
+
     async def resolve_dead(self) -> int:
         """Ends holds of dead processes, up to `RESOLVED_AT_ONCE`; safe from several processes at once.
 
-        Does nothing while the database has not been back for long: see `billing_resolve`. Returns how many it ended.
-        Raises `DatabaseAway`.
+        Only of those without a lease while the database has not been back for long: see `billing_resolve`. Returns how
+        many it ended. Raises `DatabaseAway`.
         """
         ((count,),) = await self._connections.call(
             "select billing_resolve(%s, %s, %s)", [EVERYBODY, DEAD_AFTER, RESOLVED_AT_ONCE]

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 Line = bytes  # one settlement as JSON, no newline inside
 Send = Callable[[list[Line]], Awaitable[None]]
+Gone = Callable[[UUID], Awaitable[None]]
 
 AT_ONCE = 256  # lines a `send`
 ROOM = 16 << 20  # free bytes below which the disk counts as full: some thousand open requests' lines
@@ -117,15 +118,16 @@ class Spool:
             logger.critical("the spool takes no more, so no paid request is taken: %s", error)
         self.full = True
 
-    async def drain(self, send: Send) -> int:
+    async def drain(self, send: Send, gone: Gone | None = None) -> int:
         """Sends every line of this file and of dead processes' files; empties what was sent. Returns how many.
 
-        `send` raises to leave the rest for later. Lines written meanwhile stay. A line may be sent more than once.
+        `gone` is told the lease of each dead process once its lines are sent. `send` and `gone` raise to leave the
+        rest for later. Lines written meanwhile stay. A line may be sent more than once.
         """
         count = await self._drain_own(send)
         for path in sorted(self.directory.glob("*.spool")):
             if path != self.path:
-                count += await self._drain_orphan(path, send)
+                count += await self._drain_orphan(path, send, gone)
         return count
 
     async def _drain_own(self, send: Send) -> int:
@@ -146,7 +148,7 @@ class Spool:
             os.ftruncate(self._file, 0)
             self._sent = 0
 
-    async def _drain_orphan(self, path: Path, send: Send) -> int:
+    async def _drain_orphan(self, path: Path, send: Send, gone: Gone | None) -> int:
         loop = asyncio.get_running_loop()
         file = await loop.run_in_executor(self._thread, _adopt, path)
         if file is None:
@@ -154,17 +156,31 @@ class Spool:
         try:
             lines = complete_lines(await loop.run_in_executor(self._thread, _contents, file, 0))
             await _send_all(lines, send)
+            if gone is not None:
+                await gone(UUID(path.stem))
             await loop.run_in_executor(self._thread, path.unlink, True)  # missing is fine
             return len(lines)
         finally:
             os.close(file)
 
-    def close(self) -> None:
-        """Releases the file; an empty one is removed."""
+    def close(self, *, keep: bool = False) -> None:
+        """Releases the file; an empty one is removed, unless others are to `keep` it in mind."""
         self._thread.shutdown()
-        if os.fstat(self._file).st_size == 0:
+        if os.fstat(self._file).st_size == 0 and not keep:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
+
+
+def orphans(directory: Path) -> Iterator[tuple[UUID, list[Line]]]:
+    """The lease and the lines of each dead process's file, which is removed once the next one is asked for."""
+    for path in sorted(directory.glob("*.spool")):
+        file = _adopt(path)
+        if file is not None:
+            try:
+                yield UUID(path.stem), complete_lines(_contents(file, 0))
+                path.unlink(missing_ok=True)
+            finally:
+                os.close(file)
 
 
 def complete_lines(data: bytes) -> list[Line]:

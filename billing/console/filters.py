@@ -79,7 +79,10 @@ class TimeFilter(FieldListFilter):
         return True
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        yield {"form": self.form_class(name="created_at", data=self.asked)}
+        # Shown as it was typed, not judged: a day without a time is meant whole, which the form would call an error.
+        from_day, from_time, to_day, to_time = (self.asked[name] for name in TIME_INPUTS)
+        typed = {"created_at_from": [from_day, from_time], "created_at_to": [to_day, to_time]}
+        yield {"form": self.form_class(name="created_at", initial=typed)}
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Usage]) -> QuerySet[Usage]:
         try:
@@ -112,9 +115,16 @@ class StatusFilter(ChosenFilter):
     """By how they ended."""
 
     title = parameter_name = "status"
+    BAD = "bad"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return Status.choices
+        return [*Status.choices, (self.BAD, "Failed or abandoned")]
+
+    def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
+        """Those that ended so."""
+        if value == self.BAD:
+            return generations.filter(status__in=(Status.FAILED, Status.ABANDONED))
+        return super().narrow(generations, value)
 
 
 class BasisFilter(ChosenFilter):

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from accounts.console import Record, dollars, plain
+from accounts.console import Record, dollars, money, number, plain
 from billing.console.filters import (
     LOOK_BACK,
     TIME_INPUTS,
@@ -82,10 +82,14 @@ class GenerationPage(Record):
             {
                 "fields": (
                     "generation",
-                    ("created_at", "settled_at"),
-                    ("tenant", "key_link"),
-                    ("app", "end_user"),
-                    ("model", "stream"),
+                    "created_at",
+                    "settled_at",
+                    "tenant",
+                    "key_link",
+                    "app",
+                    "end_user",
+                    "model",
+                    "stream",
                     "metadata_shown",
                 )
             },
@@ -94,10 +98,16 @@ class GenerationPage(Record):
             "Outcome",
             {
                 "fields": (
-                    ("status", "error", "attempts"),
-                    ("finish_reason", "native_finish_reason"),
-                    ("provider", "upstream_model", "upstream_id"),
-                    ("first_token", "duration"),
+                    "status",
+                    "error",
+                    "attempts",
+                    "finish_reason",
+                    "native_finish_reason",
+                    "provider",
+                    "upstream_model",
+                    "upstream_id",
+                    "first_token",
+                    "duration",
                 )
             },
         ),
@@ -105,9 +115,15 @@ class GenerationPage(Record):
             "Tokens",
             {
                 "fields": (
-                    ("prompt_tokens", "cached_tokens", "audio_input_tokens", "image_input_tokens"),
+                    "prompt_tokens",
+                    "cached_tokens",
+                    "audio_input_tokens",
+                    "image_input_tokens",
                     ("cache_write_5m_tokens", "cache_write_1h_tokens"),
-                    ("completion_tokens", "reasoning_tokens", "audio_output_tokens", "web_searches"),
+                    "completion_tokens",
+                    "reasoning_tokens",
+                    "audio_output_tokens",
+                    "web_searches",
                 ),
                 "description": "Cached, written, audio and image input are inside the prompt; "
                 "reasoning and audio output are inside the completion.",
@@ -117,8 +133,12 @@ class GenerationPage(Record):
             "Money",
             {
                 "fields": (
-                    ("charge_shown", "cost_shown", "overrun_shown"),
-                    ("basis", "suspect", "tariff_link"),
+                    "charge_shown",
+                    "cost_shown",
+                    "overrun_shown",
+                    "basis",
+                    "suspect",
+                    "tariff_link",
                 )
             },
         ),
@@ -195,27 +215,27 @@ class GenerationPage(Record):
     @display(description="Prompt")
     def prompt_shown(self, usage: Usage) -> str:
         """Tokens."""
-        return f"{usage.prompt_tokens:,}"
+        return number(usage.prompt_tokens)
 
     @display(description="Completion")
     def completion_shown(self, usage: Usage) -> str:
         """Tokens."""
-        return f"{usage.completion_tokens:,}"
+        return number(usage.completion_tokens)
 
     @display(description="Charge")
     def charge_shown(self, usage: Usage) -> str:
         """What the tenant pays."""
-        return dollars(usage.charge)
+        return money(usage.charge)
 
     @display(description="Provider's cost")
     def cost_shown(self, usage: Usage) -> str:
         """What the provider takes."""
-        return dollars(usage.provider_cost)
+        return money(usage.provider_cost)
 
     @display(description="Overrun")
     def overrun_shown(self, usage: Usage) -> str:
         """What exceeded the hold of a hard budget, and nobody pays."""
-        return dollars(usage.overrun)
+        return money(usage.overrun)
 
     @display(description="First token")
     def first_token(self, usage: Usage) -> str:
@@ -238,7 +258,9 @@ class GenerationPage(Record):
 
 def seconds(milliseconds: int | None) -> str:
     """A duration as pages show it."""
-    return "-" if milliseconds is None else f"{milliseconds / 1000:.2f} s"
+    if milliseconds is None:
+        return "-"
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:,.2f} s"
 
 
 def arithmetic(usage: Usage) -> dict[str, Any]:

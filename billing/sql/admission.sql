@@ -4,14 +4,23 @@
 -- as the last holder of the lock has left it. Nothing here counts or sums other rows.
 
 -- Takes room for every request of a batch, in arrival order, all or nothing over a request's counters.
--- p_items: [{id, attempt, key, model, fixed, rate, cap, min_cap, tokens, copies, facts, patience}]
---   fixed     dollars of the worst case that do not depend on the output cap (null: the price is unknown)
---   rate      dollars an output token, all copies together
---   cap       output tokens wanted; lowered to what a hard budget covers, never below min_cap
---   tokens    input tokens at most; copies: how many answers (n)
+-- p_items: [{id, attempt, key, model, money, offers, cap, min_cap, tokens, least, answer, copies, facts, patience}]
+--   money     dollars at worst, whichever of the offers answers (null: the price of one is unknown)
+--   offers    [[fixed, rate, cap]] in the order of their dials, looked at where a hard budget does not cover `money`:
+--             dollars at worst that do not depend on the output, dollars an output token, tokens at most, all copies
+--             together. Those that the money covers with min_cap tokens (or with their cap, if that is less) are held
+--             for, each up to the cap that is paid for; the first must be among them
+--   cap       output tokens wanted of an answer
+--   tokens    input tokens to hold on token limits; answer: output tokens to hold for an answer (null: its cap)
+--   least     input tokens that there are at least. With an answer of min_cap they must fit a token limit that nobody
+--             else uses; the cap is lowered to what fits then
+--   copies    how many answers (n)
 --   facts     what a usage row needs if only the hold is left, and whose rules bind: project, organization
 --   patience  milliseconds its request will wait for an answer
--- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | open | late.
+-- Items of the last release have `fixed` and `rate`, which hold for all offers, instead of money, offers and least.
+-- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | never | open | late; never: a
+-- token limit can at no time let it through. output_cap is the highest of the offers' caps. Of what is refused for lack
+-- of money, `money` is what there was.
 -- Sent again after a lost connection, the same batch returns what was recorded.
 create or replace function billing_admit(p_lease uuid, p_items jsonb)
 returns table (
@@ -26,8 +35,8 @@ declare
     v_waited numeric;
     -- one entry a request, in arrival order
     r_id uuid[]; r_attempt uuid[]; r_key uuid[]; r_project uuid[]; r_organization uuid[]; r_model text[];
-    r_fixed numeric[]; r_rate numeric[]; r_cap bigint[]; r_min bigint[]; r_tokens bigint[]; r_copies integer[];
-    r_patience integer[]; r_facts jsonb[];
+    r_money numeric[]; r_offers jsonb[]; r_cap bigint[]; r_min bigint[]; r_tokens bigint[]; r_least bigint[];
+    r_answer bigint[]; r_copies integer[]; r_patience integer[]; r_facts jsonb[];
     v_done uuid[]; v_alive uuid[];
     -- one entry a budget or limit of anybody here, and its counter: money first, then in the order of counters
     c_subject uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_counter bigint[]; c_used numeric[];
@@ -37,7 +46,7 @@ declare
     a_cap bigint[]; a_money numeric[]; a_tokens bigint[]; a_counters jsonb[]; a_hard boolean[];
     i integer; p integer;
     v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric;
-    v_tokens bigint; v_hard boolean; v_counters jsonb; v_last uuid; v_priced boolean;
+    v_tokens bigint; v_hard boolean; v_counters jsonb; v_last uuid; v_first boolean;
     v_missing boolean; v_some boolean := false;
 begin
     -- One sending of a batch at a time. The first may still be at work when the process, its connection lost, sends the
@@ -53,14 +62,17 @@ begin
     end if;
 
     select array_agg(r.id), array_agg(r.attempt), array_agg(r.key), array_agg((r.facts->>'project')::uuid),
-           array_agg((r.facts->>'organization')::uuid), array_agg(r.model), array_agg(r.fixed), array_agg(r.rate),
-           array_agg(r.cap), array_agg(greatest(r.min_cap, 1)), array_agg(r.tokens), array_agg(r.copies),
-           array_agg(r.patience), array_agg(r.facts)
-      into r_id, r_attempt, r_key, r_project, r_organization, r_model, r_fixed, r_rate, r_cap, r_min, r_tokens,
-           r_copies, r_patience, r_facts
+           array_agg((r.facts->>'organization')::uuid), array_agg(r.model),
+           array_agg(case when r.offers is null then r.fixed + r.rate * r.cap else r.money end),
+           array_agg(coalesce(r.offers, jsonb_build_array(jsonb_build_array(r.fixed, r.rate, r.cap)))),
+           array_agg(r.cap), array_agg(greatest(r.min_cap, 1)), array_agg(r.tokens), array_agg(r.least),
+           array_agg(r.answer), array_agg(r.copies), array_agg(r.patience), array_agg(r.facts)
+      into r_id, r_attempt, r_key, r_project, r_organization, r_model, r_money, r_offers, r_cap, r_min, r_tokens,
+           r_least, r_answer, r_copies, r_patience, r_facts
       from jsonb_to_recordset(p_items) as r(
-               id uuid, attempt uuid, key uuid, model text, fixed numeric, rate numeric, cap bigint, min_cap bigint,
-               tokens bigint, copies integer, patience integer, facts jsonb);
+               id uuid, attempt uuid, key uuid, model text, money numeric, offers jsonb, fixed numeric, rate numeric,
+               cap bigint, min_cap bigint, tokens bigint, least bigint, answer bigint, copies integer,
+               patience integer, facts jsonb);
 
     loop
         select array_agg(q.subject), array_agg(q.measure), array_agg(q.room), array_agg(q.hard), array_agg(q.counter),
@@ -128,36 +140,46 @@ begin
         -- What nobody waits for must not bind money that another is refused.
         v_verdict := case when r_patience[i] < v_waited then 'late' else 'admitted' end;
         v_subject := null; v_limit := null; v_room := null; v_hard := false;
-        v_priced := r_fixed[i] is not null and r_rate[i] is not null;
-        v_cap := r_cap[i];
-        -- Money first, as the rules are sorted: it may lower the cap, and the token limits count what is left of it.
+        v_cap := r_cap[i]; v_money := r_money[i];
+        -- The least of what hard budgets have left, and the highest cap that an empty minute has the tokens for.
         foreach p in array v_mine loop
-            exit when c_measure[p] <> 'money';
-            if c_hard[p] then
+            if c_measure[p] = 'money' and c_hard[p] then
                 v_hard := true;
-                v_left := c_room[p] - c_used[p] - c_held[p];
+                v_left := greatest(c_room[p] - c_used[p] - c_held[p], 0);
                 if v_room is null or v_left < v_room then
                     v_room := v_left; v_subject := c_subject[p]; v_limit := c_room[p];
                 end if;
+            elsif c_measure[p] = 'tokens' and r_least[i] + v_cap * r_copies[i] > c_room[p] then
+                v_cap := greatest(div(c_room[p] - r_least[i], r_copies[i]), 0);
+                if v_cap < r_min[i] and v_verdict = 'admitted' then
+                    v_verdict := 'never'; v_subject := c_subject[p]; v_limit := c_room[p];
+                end if;
             end if;
         end loop;
-        if v_hard and not v_priced then
-            v_verdict := 'unpriced';
-        elsif v_hard and r_fixed[i] + r_rate[i] * v_cap > v_room then
+        if v_verdict = 'admitted' and v_hard and (v_money > v_room or v_cap < r_cap[i]) is not false then
             -- `div` is exact, where the quotient of `/` may be rounded up by a hair that nobody has.
-            v_cap := case when r_rate[i] > 0 and r_fixed[i] <= v_room
-                          then div(v_room - r_fixed[i], r_rate[i]) else 0 end;
-            if v_cap < r_min[i] then
-                v_verdict := 'credit';
+            select max(q.fixed + q.rate * q.paid), max(q.paid), bool_or(q.o = 1) into v_money, v_cap, v_first
+              from (select w.o, w.fixed, w.rate, least(w.cap, v_cap) as cap,
+                           case when w.rate > 0 then least(w.cap, v_cap, div(v_room - w.fixed, w.rate))
+                                else least(w.cap, v_cap) end as paid
+                      from (select a.o, (a.e->>0)::numeric as fixed, (a.e->>1)::numeric as rate, (a.e->>2)::bigint as cap
+                              from jsonb_array_elements(r_offers[i]) with ordinality as a(e, o)) w
+                     where w.fixed <= v_room and w.rate is not null) q
+             where q.paid >= least(q.cap, r_min[i]);
+            if v_first is not true then
+                v_verdict := case when r_offers[i]->0->>0 is null or r_offers[i]->0->>1 is null then 'unpriced'
+                                  else 'credit' end;
             end if;
         end if;
-        v_tokens := r_tokens[i] + v_cap * r_copies[i];
         if v_verdict = 'admitted' then
             v_subject := null; v_limit := null;
+            v_tokens := r_tokens[i] + least(coalesce(r_answer[i], v_cap), v_cap) * r_copies[i];
             foreach p in array v_mine loop
+                -- What may come to more than a minute's tokens, and may not, has a minute for itself.
                 if c_measure[p] = 'requests' and c_used[p] + 1 > c_room[p]
                    or c_measure[p] = 'open' and c_held[p] + 1 > c_room[p]
-                   or c_measure[p] = 'tokens' and c_used[p] + c_held[p] + v_tokens > c_room[p] then
+                   or c_measure[p] = 'tokens' and c_used[p] + c_held[p]
+                      + least(v_tokens, case when r_least[i] is not null then c_room[p] end) > c_room[p] then
                     v_verdict := c_measure[p]; v_subject := c_subject[p]; v_limit := c_room[p];
                     exit;
                 end if;
@@ -167,7 +189,8 @@ begin
         id := r_id[i]; verdict := v_verdict; subject := v_subject; limit_value := v_limit;
         admitted_at := v_now; hard := v_hard;
         if v_verdict <> 'admitted' then
-            output_cap := null; money := null; counters := null;
+            output_cap := null; counters := null;
+            money := case when v_verdict in ('credit', 'unpriced') then v_room end;
             retry_after := case
                 when v_verdict = 'open' then 1
                 when v_verdict in ('requests', 'tokens') then
@@ -177,7 +200,6 @@ begin
             continue;
         end if;
 
-        v_money := case when v_priced then r_fixed[i] + r_rate[i] * v_cap end;
         foreach p in array v_mine loop
             case c_measure[p]
                 when 'money' then c_held[p] := c_held[p] + coalesce(v_money, 0);
@@ -234,6 +256,10 @@ returns table (id uuid, alive boolean)
 language plpgsql as $$
 #variable_conflict use_column
 begin
+    -- Whoever ends a generation at this moment finds the attempt, or the attempt finds no hold any more.
+    perform 1 from billing_hold h
+      where h.id in (select (e->>'generation')::uuid from jsonb_array_elements(p_items) e)
+      order by h.id for key share;
     insert into billing_attempt (id, generation, number, provider, upstream_model, started_at, status, fault, model)
     select r.id, r.generation, r.number, r.provider, r.upstream_model, clock_timestamp(), 'dialling', '',
            coalesce(r.model, '')

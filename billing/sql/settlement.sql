@@ -14,6 +14,7 @@ language sql stable as $$
 $$;
 
 -- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. The only postings.
+-- They are dated as the generation is, by its hold, so that usage, ledger and budget's window are of one month.
 create or replace function billing_close(p_ids uuid[])
 returns void
 language plpgsql as $$
@@ -23,7 +24,7 @@ begin
     insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
                                      created_at)
     select t.transaction, case when u.charge > 0 or u.provider_cost > 0 or u.overrun > 0 then 'settle' else 'void' end,
-           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', clock_timestamp()
+           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', u.created_at
       from billing_usage u
      cross join lateral (select gen_random_uuid() as transaction, u.id) t
      cross join lateral (
@@ -52,12 +53,91 @@ begin
 end
 $$;
 
+-- What settlements may take of hard budgets: what was held for each, and what the budgets still have once the rest of
+-- the batch is settled. Locks every counter of the batch. p_over are those that owe more than was held, p_ended those
+-- that settle; p_holds and p_held the holds there are. Gives the items, the rest of their charges made `overrun`.
+create or replace function billing_cap(
+    p_items jsonb, p_over uuid[], p_ended uuid[], p_holds uuid[], p_held numeric[]
+)
+returns jsonb
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    -- one entry a hard budget, and what it still has
+    b_counter bigint[]; b_room numeric[];
+    -- one entry of p_over
+    o_charge numeric[]; o_held numeric[]; o_counters jsonb[];
+    v_taken numeric[] := '{}';
+    v_more numeric; v_room numeric;
+    i integer; b integer;
+begin
+    with mine as materialized (
+        select (e->>'id')::uuid as id, coalesce((e->>'charge')::numeric, 0) as charge, e->'counters' as counters,
+               coalesce((select p_held[h] from generate_subscripts(p_holds, 1) h
+                          where p_holds[h] = (e->>'id')::uuid), 0) as held
+          from jsonb_array_elements(p_items) e
+    ), locked as materialized (
+        select c.id, c.subject, c.measure, c.period, c.used, c.held
+          from billing_counter c
+         where c.id in (select jsonb_array_elements_text(m.counters)::bigint from mine m)
+            or c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h
+                         where h.id = any(p_holds))
+         order by c.id for no key update
+    ), given_back as (
+        select n.counter, sum(m.held - m.charge) as money
+          from mine m cross join lateral (select jsonb_array_elements_text(m.counters)::bigint as counter) n
+         where m.id = any(p_ended) and m.id <> all(p_over)
+         group by n.counter
+    ), rooms as (
+        select l.id, b.amount - l.used - l.held + coalesce(g.money, 0) as room
+          from locked l
+          join billing_budget b on b.subject = l.subject and b.period = l.period and b.hard
+          left join given_back g on g.counter = l.id
+         where l.measure = 'money'
+    ), owing as (
+        select array_agg(m.charge order by m.id) as charge, array_agg(m.held order by m.id) as held,
+               array_agg(m.counters order by m.id) as counters
+          from mine m where m.id = any(p_over)
+    )
+    select (select array_agg(r.id) from rooms r), (select array_agg(r.room) from rooms r),
+           o.charge, o.held, o.counters
+      into b_counter, b_room, o_charge, o_held, o_counters
+      from owing o;
+
+    for i in 1 .. cardinality(p_over) loop
+        v_more := o_charge[i] - o_held[i];
+        for b in 1 .. coalesce(cardinality(b_counter), 0) loop
+            if o_counters[i] @> to_jsonb(b_counter[b]) then
+                v_more := least(v_more, greatest(b_room[b], 0));
+            end if;
+        end loop;
+        for b in 1 .. coalesce(cardinality(b_counter), 0) loop
+            if o_counters[i] @> to_jsonb(b_counter[b]) then
+                b_room[b] := b_room[b] - v_more;
+            end if;
+        end loop;
+        v_taken := v_taken || (o_held[i] + v_more);
+    end loop;
+
+    return (
+        select jsonb_agg(
+                   case when v_taken[q.at] < (e->>'charge')::numeric
+                        then e || jsonb_build_object('charge', v_taken[q.at]::text, 'basis', 'capped',
+                                      'overrun', ((e->>'charge')::numeric - v_taken[q.at])::text)
+                        else e end order by o)
+          from jsonb_array_elements(p_items) with ordinality as a(e, o)
+         cross join lateral (select array_position(p_over, (e->>'id')::uuid) as at) q
+    );
+end
+$$;
+
 -- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
---   counters [ids], tries [rows of billing_attempt].
+--   counters [ids], tries [rows of billing_attempt], hard: a hard budget binds what it may take, see billing_cap.
 -- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
--- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id.
-create or replace function billing_settle(p_items jsonb)
-returns table (id uuid, outcome text)
+-- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id, and
+-- what of its charge nobody pays.
+create or replace function billing_conclude(p_items jsonb)
+returns table (id uuid, outcome text, overrun numeric)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -66,8 +146,9 @@ declare
     v_count integer;
     v_fresh uuid[];
     v_late uuid[] := '{}';
+    v_over uuid[];
     -- one entry a hold
-    h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
+    h_id uuid[]; h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
     -- one entry a counter: what is added to it and given back on it, by measure
     d_id bigint[]; d_charge numeric[]; d_tokens numeric[]; d_held_money numeric[]; d_held_tokens numeric[];
     d_open numeric[];
@@ -82,10 +163,11 @@ begin
     end if;
 
     with locked as materialized (
-        select h.counters, h.money, h.tokens from billing_hold h where h.id = any(v_ids) order by h.id for update
+        select h.id, h.counters, h.money, h.tokens
+          from billing_hold h where h.id = any(v_ids) order by h.id for update
     )
-    select array_agg(l.counters), array_agg(coalesce(l.money, 0)), array_agg(l.tokens)
-      into h_counters, h_money, h_tokens from locked l;
+    select array_agg(l.id), array_agg(l.counters), array_agg(coalesce(l.money, 0)), array_agg(l.tokens)
+      into h_id, h_counters, h_money, h_tokens from locked l;
 
     with inserted as (
         insert into billing_usage
@@ -109,7 +191,8 @@ begin
                    web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
-                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan
+                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
+                   service_tier = r.service_tier
               from jsonb_populate_recordset(null::billing_usage, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
@@ -121,8 +204,21 @@ begin
         insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
                                          created_at)
         select gen_random_uuid(), 'reverse', l.generation, l.organization, l.credit, l.debit, l.amount, l.currency,
-               v_now
+               l.created_at
           from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
+    end if;
+
+    -- Few owe more than was held for them, or come when their hold is gone.
+    select array_agg(q.id order by q.id) into v_over
+      from (select (e->>'id')::uuid as id, (e->>'charge')::numeric as charge
+              from jsonb_array_elements(p_items) e where (e->>'hard')::boolean) q
+     where q.id = any(v_fresh || v_late)
+       and q.charge > coalesce(h_money[array_position(h_id, q.id)], 0);
+    if v_over is not null then
+        p_items := billing_cap(p_items, v_over, v_fresh || v_late, h_id, h_money);
+        update billing_usage u set charge = r.charge, overrun = r.overrun, basis = r.basis
+          from jsonb_populate_recordset(null::billing_usage, p_items) r
+         where u.id = r.id and u.id = any(v_over);
     end if;
 
     perform billing_close(v_fresh || v_late);
@@ -182,9 +278,18 @@ begin
      where c.id = d_id[d];
 
     return query
-    select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end
-      from unnest(v_ids) i;
+    select q.id, case when q.id = any(v_fresh) then 'settled' when q.id = any(v_late) then 'late' else 'repeated' end,
+           q.overrun
+      from (select (e->>'id')::uuid as id, coalesce((e->>'overrun')::numeric, 0) as overrun
+              from jsonb_array_elements(p_items) e) q;
 end
+$$;
+
+-- As processes from before `billing_conclude` call it.
+create or replace function billing_settle(p_items jsonb)
+returns table (id uuid, outcome text)
+language sql as $$
+    select c.id, c.outcome from billing_conclude(p_items) c
 $$;
 
 -- Ends holds whose rows the caller has locked, without a settlement: the tenant pays nothing. p_cost is the provider's
@@ -232,31 +337,35 @@ begin
     perform billing_note_late(v_ended);
 
     update billing_attempt a set status = case when p_cost is null then 'unknown' else p_status end
-     where a.generation = any(v_ended) and a.status = 'dialling';
+     where a.generation = any(p_ids) and a.status = 'dialling';
 
     delete from billing_hold h where h.id = any(p_ids);
 end
 $$;
 
--- Ends up to p_limit holds of processes that have been silent for p_dead: nothing is known of them after a kill, so the
--- tenant pays 0 and the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
--- When the database was away, everybody's lease is old, and whoever comes back first must not take the others for dead:
--- p_lease has to be alive without a gap for as long as the living need to say so.
+-- Ends up to p_limit holds of processes that are no more: nothing is known of them after a kill, so the tenant pays 0 and
+-- the provider's cost is NULL. Several processes may call it at once. Returns how many it ended.
+-- A process without a lease is dead: it has ended its lease, or somebody who knows has (billing_bury).
+-- One that has been silent for p_dead may be paused, or cut off from here, and its streams go on. So what it holds of a
+-- hard budget stays held until the request's own time is over (`seconds` among its facts), when the process, if it lives,
+-- has ended the stream itself; else others would spend the money that its settlement is going to need. When the database
+-- was away, everybody's lease is old, and whoever comes back first must not take the others for dead: p_lease has to be
+-- alive without a gap for as long as the living need to say so.
 create or replace function billing_resolve(p_lease uuid, p_dead interval, p_limit integer)
 returns integer
 language plpgsql as $$
 declare
+    v_now timestamptz := clock_timestamp();
+    v_judge boolean := exists (
+        select 1 from billing_lease l where l.id = p_lease and l.started_at < v_now - interval '10 seconds');
     v_ids uuid[];
 begin
-    if not exists (
-        select 1 from billing_lease l where l.id = p_lease and l.started_at < clock_timestamp() - interval '10 seconds'
-    ) then
-        return 0;
-    end if;
     select array_agg(q.id) into v_ids from (
-        select h.id from billing_hold h
-         where not exists (
-               select 1 from billing_lease l where l.id = h.lease and l.heartbeat_at > clock_timestamp() - p_dead)
+        select h.id from billing_hold h left join billing_lease l on l.id = h.lease
+         where l.id is null
+            or v_judge and l.heartbeat_at <= v_now - p_dead
+               and (not h.hard
+                    or h.created_at < v_now - make_interval(secs => coalesce((h.facts->>'seconds')::float8, 3600)))
          order by h.id limit p_limit
            for update of h skip locked
     ) q;

@@ -11,8 +11,7 @@ from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
 from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
-from gateway.upstream.egress import Egress, ForbiddenAddress, parse_allow
-from routing.base_url import parse_base_url
+from routing.egress import objection
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 
 # A version this close to its date may already be on its way into the gateways' memory.
@@ -137,12 +136,9 @@ def _note_addresses(
     moved: Sequence[Wanted[Provider]], sealed_before: Sequence[Credential], difference: Difference
 ) -> None:
     """Says what follows from new addresses: some are not dialled, and saving them emptied credentials."""
-    egress = Egress(parse_allow(settings.EGRESS_ALLOW))
     for provider in moved:
-        try:
-            egress.check_url(parse_base_url(provider.row.base_url))
-        except ForbiddenAddress as error:
-            difference.notes.append(f"{provider.label}: {provider.row.base_url} will not be dialled: {error}")
+        if wrong := objection(provider.row.base_url, settings.EGRESS_ALLOW):
+            difference.notes.append(f"{provider.label}: {wrong}")
         given = {entry.name for entry in provider.entry.inner["credentials"] if "secret" in entry.values}
         for credential in sealed_before:
             if credential.provider_id == provider.row.pk and credential.name not in given:

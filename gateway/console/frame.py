@@ -13,8 +13,9 @@ from django.urls import reverse_lazy
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
-from accounts.console import dollars, is_operator
+from accounts.console import is_operator, money
 from billing.admin import LEASE_DEAD
+from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import Hold, Lease, Status, Usage
 
@@ -125,7 +126,7 @@ def today() -> list[dict[str, Any]]:
     sums = newest.aggregate(
         generations=Count("pk"),
         spent=Sum("charge"),
-        unpriced=Count("pk", filter=Q(charge=None)),
+        unpriced=Count("pk", filter=Q(charge=None) | Q(arithmetic__contains=[{"charge": None}])),
         failed=Count("pk", filter=Q(status__in=(Status.FAILED, Status.ABANDONED))),
         oldest=Min("created_at"),
     )
@@ -133,12 +134,12 @@ def today() -> list[dict[str, Any]]:
     if sums["generations"] == MOST_LOOKED_AT:
         since = f"since {sums['oldest']:%H:%M:%S}, UTC"
     unpriced = f"; {sums['unpriced']:,} of unknown price" if sums["unpriced"] else ""
-    alive = Lease.objects.filter(heartbeat_at__gt=now - LEASE_DEAD).count()
+    alive = Lease.objects.filter(heartbeat_at__gt=now - LEASE_DEAD).exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
     return [
         figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist"),
         figure(
             "Charged",
-            dollars(sums["spent"] or Decimal(0)),
+            money(sums["spent"] or Decimal(0)),
             since + unpriced,
             "admin:billing_usage_changelist",
         ),
@@ -147,7 +148,7 @@ def today() -> list[dict[str, Any]]:
             f"{sums['failed']:,}",
             f"or abandoned, {since}",
             "admin:billing_usage_changelist",
-            "?status=failed",
+            "?status=bad",
         ),
         figure("Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"),
         figure("Processes", f"{alive:,}", "gateways that are alive", "admin:billing_lease_changelist"),

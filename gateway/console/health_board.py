@@ -132,7 +132,7 @@ def board(request: HttpRequest) -> HttpResponse:
     by_provider: dict[Provider, list[Line]] = defaultdict(list)
     for line in lines:
         by_provider[line.offer.provider].append(line)
-    open = list(Ejection.objects.filter(closed_at=None, offer=None).select_related("credential"))
+    open = list(Ejection.objects.filter(closed_at=None, offer=None).select_related("credential", "organization"))
     providers = [
         {
             "provider": provider,
@@ -219,7 +219,9 @@ def _lines(window: str, search: str, now: datetime) -> tuple[list[Line], int]:
         for row in OfferStatistics.objects.filter(window=window, size_class=ALL_SIZES)
     }
     rests: dict[int, list[Ejection]] = defaultdict(list)
-    for rest in Ejection.objects.filter(closed_at=None, offer__isnull=False).select_related("credential"):
+    for rest in Ejection.objects.filter(closed_at=None, offer__isnull=False).select_related(
+        "credential", "organization"
+    ):
         rests[rest.offer_id or 0].append(rest)
     if len(offers) > MOST_OFFERS:
         offers.sort(key=lambda offer: (not (offer.forced or rests[offer.pk]), _key(offer) not in published))
@@ -257,17 +259,21 @@ def _because(rest: Ejection, now: datetime) -> str:
     words = rest.cause.replace("_", " ")
     if rest.credential:
         words += f" with {rest.credential.name}"
+    if rest.organization:
+        words += f", for {rest.organization.slug} alone"
     return f"{words}, {_lasted(rest.until - now)} left" if rest.until > now else words
 
 
 def _history() -> list[Ejection]:
-    rows = Ejection.objects.select_related("offer__model", "offer__provider", "credential__provider")
+    rows = Ejection.objects.select_related("offer__model", "offer__provider", "credential__provider", "organization")
     return list(rows.order_by("-opened_at")[:MOST_HISTORY])
 
 
 def _told(rest: Ejection, now: datetime) -> dict[str, Any]:
     """A rest as the history shows it."""
     subject = " with ".join(str(part) for part in (rest.offer, rest.credential) if part is not None)
+    if rest.organization:
+        subject += f", for {rest.organization.slug} alone"
     return {
         "subject": subject,
         "cause": rest.cause.replace("_", " "),

@@ -66,7 +66,7 @@ async def authenticate(snapshots: Snapshots, headers: list[tuple[bytes, bytes]],
     """The caller of a request with these raw headers (lower-case names) from `peer`.
 
     Raises `Unauthenticated`, `Forbidden` for an address outside the key's list, or `Unavailable` when an unknown key
-    cannot be looked up.
+    cannot be looked up, or nothing has been read yet.
     """
     secret = secret_from(headers)
     if not keys.is_well_formed(secret):
@@ -75,6 +75,8 @@ async def authenticate(snapshots: Snapshots, headers: list[tuple[bytes, bytes]],
     known = snapshots.current.keys
     caller = next(filter(None, map(known.get, digests)), None)
     if caller is None or not caller.is_alive(datetime.now(UTC)):
+        if not snapshots.read_at:  # a key that is looked up would find no model yet
+            raise Unavailable("The gateway is starting. Try again shortly.", code="starting", retry_after=1)
         try:
             caller = await snapshots.find(digests)
         except (DatabaseAway, TooManyLookups) as error:

@@ -1,14 +1,38 @@
-"""One request of a connection and its answer, between the parser and the application: ASGI's `receive` and `send`."""
+"""One request of a connection and its answer, between the parser and the application: ASGI's `receive` and `send`.
+And what decides whether the connection is read from (`Flow`).
+"""
 
 import re
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 # Names are tokens (RFC 9110, 5.6.2), and values have no control characters but tabs. How many lines there are it leaves
 # open: a value could end its own and begin others.
 LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+
+
+class Flow(FlowControl):
+    """Reads and writes as uvicorn has it, but nothing is read while a request waits for the answer before it."""
+
+    _held = False
+
+    def hold(self) -> None:
+        """Reads nothing until `release`, whoever would resume."""
+        self._held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        """Reads again."""
+        self._held = False
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Reads again, unless held."""
+        if not self._held:
+            super().resume_reading()
 
 
 class Exchange(RequestResponseCycle):

@@ -11,7 +11,7 @@ import gc
 import io
 import logging
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -29,11 +29,14 @@ from django.urls import Resolver404, get_resolver
 
 from gateway.door.answers import Answer, EventStream
 from gateway.door.authentication import authenticate
+from gateway.door.session import has_session
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
 from gateway.process import process
+from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
+from gateway.process.memory import FREE_BYTES, NOBODY, Share
 from gateway.wire.dialects import named
-from gateway.wire.errors import GatewayError, InvalidRequest, NotFound
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY_SECONDS = 30.0  # to receive a whole body
 WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
-CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported
+PIECE_BYTES = 256 * 1024  # of a long answer
+CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported, of somebody who has logged in
+LOGIN_BODY_BYTES = 64 * 1024  # of anybody
 API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
 
@@ -86,6 +91,7 @@ class LeanHandler(ASGIHandler):
     def __init__(self) -> None:
         # The stock handler loads the middleware here; this one has none.
         self.resolver = get_resolver()
+        self.stopping = False  # what is cancelled from now on is told so
         self._found: dict[str, Route] = {}
         self._most_bytes: int = settings.MAX_BODY_BYTES
 
@@ -95,34 +101,55 @@ class LeanHandler(ASGIHandler):
         assert task is not None
         request_id, dialect = new_request_id(), DEFAULT_DIALECT
         watch: _Watch | None = None
+        arrival: Arrival | None = None
+        ours = False
+        share: Share | None = None
+        begun = False
         try:
             try:
                 route = self._route(scope["path"])
                 view = route.view(**route.options)
                 caller, body = None, b""
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
-                    caller = await authenticate(process.current().snapshots, *origin(scope))
+                    here = process.current()
+                    caller = await authenticate(here.snapshots, *origin(scope))
                     dialect = named(caller.dialect)
-                    body = await _read_body(scope, receive, task, self._most_bytes)
+                    view.arrival = arrival = here.arrivals.enter(caller, here.snapshots.current)
+                    share = Share(caller.organization, caller.key)
+                    body = await _read_body(scope, receive, task, self._most_bytes, share)
                     watch = _Watch(receive, task)
+                    await here.rounds.turn(caller.organization)
                 request = _request(scope, body)
-                answer = await view.answer(request, request_id, *route.args, caller=caller, **route.kwargs)
+                answer = await view.answer(request, request_id, *route.args, caller=caller, share=share, **route.kwargs)
             except ClientGone:
                 return
             except Exception as error:
                 answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+            ours = answer.status in (500, 503)
             if watch is None and _announces_body(scope):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
+            if share is not None and len(answer.body) > FREE_BYTES:
+                share.keep(len(answer.body))
+            begun = True
             await _send(answer, scope, send)
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            if watch is None or not watch.gone:
+            if watch is not None and watch.gone:
+                task.uncancel()
+            elif self.stopping and not begun:
+                task.uncancel()
+                answer = answered(failure(stopped(), request_id, dialect), request_id, dialect, _page(scope))
+                await _send(answer, scope, send)
+            else:
                 raise
-            task.uncancel()
         finally:
             if watch is not None:
                 watch.stop()
+            if arrival is not None:
+                arrival.ended(ours)
+            if share is not None:
+                share.free()
 
     def _route(self, path: str) -> Route:
         """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
@@ -153,15 +180,21 @@ def _page(scope: Scope) -> bytes:
     return next((value for name, value in scope["headers"] if name == b"origin"), b"")
 
 
-def _announces_body(scope: Scope) -> bool:
+def _announces_body(scope: Scope, *, more_than: int = 0) -> bool:
+    """Whether a body of more bytes is to come, or one of unknown length."""
     return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        name == b"transfer-encoding" or (name == b"content-length" and int(value) > more_than)
         for name, value in scope["headers"]
     )
 
 
+def _goes_on(task: "asyncio.Task[Any]") -> bool:
+    """Whether a task whose client has left has something to see to the end, as its call says."""
+    return process.current().drains.left(task)
+
+
 class _Watch:
-    """Cancels the request's task when its client leaves.
+    """Cancels the request's task when its client leaves, unless there is something to see to the end.
 
     The task it starts after a moment waits for the server's word of the disconnect; most requests end before that.
     """
@@ -180,7 +213,8 @@ class _Watch:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
-        self._task.cancel()
+        if not _goes_on(self._task):
+            self._task.cancel()
 
     def stop(self) -> None:
         """Ends the watch."""
@@ -189,8 +223,11 @@ class _Watch:
             self._waiting.cancel()
 
 
-async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
-    """The body, in memory. Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow."""
+async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int, share: Share) -> bytes:
+    """The body, in memory, of which `share` is taken.
+
+    Raises `BodyTooLarge` as soon as it is known to be, `InvalidRequest` when it is too slow, `Unavailable`.
+    """
     for name, value in scope["headers"]:
         if name == b"content-length" and int(value) > limit:
             raise body_too_large(limit)
@@ -206,6 +243,8 @@ async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", 
             size += len(part)
             if size > limit:
                 raise body_too_large(limit)
+            if size > FREE_BYTES:
+                share.take(size - share.held)
             parts.append(part)
             if not message.get("more_body", False):
                 break
@@ -222,28 +261,56 @@ async def _send(answer: Answer, scope: Scope, send: Send) -> None:
     if isinstance(answer, EventStream):
         async with aclosing(answer.parts):
             await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
-            await _send_events(answer, send)
+            await _send_parts(answer.body, answer.parts, send)
     else:
         headers[b"content-length"] = b"%d" % len(answer.body)
         body = b"" if scope["method"] == "HEAD" else answer.body
         await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        if len(body) > PIECE_BYTES:
+            await _send_parts(body[:PIECE_BYTES], _pieces(body, PIECE_BYTES), send)
+        else:
+            await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _send_events(stream: EventStream, send: Send) -> None:
-    """Sends the parts of an event stream. Raises TimeoutError when the client takes nothing for too long."""
+async def _pieces(body: bytes, beginning: int) -> AsyncGenerator[bytes]:
+    """A long body in pieces, so that it waits here, counted, and not in the connection's buffer."""
+    for at in range(beginning, len(body), PIECE_BYTES):
+        yield body[at : at + PIECE_BYTES]
+
+
+async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) -> None:
+    """Sends the parts of an answer, `first` and the others.
+
+    Raises TimeoutError when the client takes nothing for too long.
+    """
     task = asyncio.current_task()
     assert task is not None
     deadline, clock = Deadline(task), task.get_loop().time
     try:
-        part: bytes | None = stream.body
+        part: bytes | None = first
         while part is not None:
             event = {"type": "http.response.body", "body": part, "more_body": True}
-            await deadline.wait(send(event), clock() + WRITE_SECONDS)
-            part = await anext(stream.parts, None)
+            try:
+                await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            except TimeoutError:
+                if _goes_on(task):
+                    await _forgo(parts)
+                raise
+            part = await anext(parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         deadline.close()
+
+
+async def _forgo(parts: AsyncGenerator[bytes]) -> None:
+    """Sees a stream to its end that nobody takes any more."""
+    async for _ in parts:
+        pass
+
+
+def stopped() -> GatewayError:
+    """What is told to whoever is still waiting when the time for a stop is over."""
+    return Unavailable("The gateway was restarted before this was done.", code="gateway_stopped", retry_after=1)
 
 
 async def _refuse(error: GatewayError, scope: Scope, send: Send) -> None:
@@ -262,6 +329,23 @@ class Application:
         self.api = LeanHandler()
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
+        self._here: process.Process | None = None
+
+    def leave(self) -> None:
+        """A stop has been asked for: `/readyz` says so."""
+        if self._here is not None:
+            self._here.leaving = True
+            self._here.drains.give_up()  # what nobody waits for would keep us
+
+    def cut(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
+        """The time for a stop is over: ends what is open, `tasks` of requests, each in its own form."""
+        self.api.stopping = True
+        if self._here is not None:
+            for call in list(self._here.open_calls):
+                call.cut(stopped())
+        for task in tasks:
+            if not task.cancelling():
+                task.cancel()
 
     @markcoroutinefunction
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -282,30 +366,46 @@ class Application:
         """Runs the stock handler on a body that is whole and not too long: it would write any length to the disk."""
         task = asyncio.current_task()
         assert task is not None
-        try:
-            parts = [await _read_body(scope, receive, task, CONSOLE_BODY_BYTES)]
-        except ClientGone:
-            return
-        except GatewayError as error:
-            await _refuse(error, scope, send)
-            return
+        with Share(NOBODY, NOBODY) as share:
+            try:
+                limit = LOGIN_BODY_BYTES
+                if _announces_body(scope, more_than=limit) and await has_session(scope["headers"]):
+                    limit = CONSOLE_BODY_BYTES
+                parts = [await _read_body(scope, receive, task, limit, share)]
+            except ClientGone:
+                return
+            except GatewayError as error:
+                await _refuse(error, scope, send)
+                return
 
-        async def replayed() -> MutableMapping[str, Any]:
-            if parts:
-                return {"type": "http.request", "body": parts.pop(), "more_body": False}
-            return await receive()
+            async def replayed() -> MutableMapping[str, Any]:
+                if parts:
+                    return {"type": "http.request", "body": parts.pop(), "more_body": False}
+                return await receive()
 
-        await console(scope, replayed, send)  # type: ignore[arg-type]
+            begun = False
+
+            async def sent(message: MutableMapping[str, Any]) -> None:
+                nonlocal begun
+                begun = True
+                await send(message)
+
+            try:
+                await console(scope, replayed, sent)  # type: ignore[arg-type]
+            except asyncio.CancelledError:
+                if begun or not self.api.stopping:
+                    raise
+                task.uncancel()
+                await _refuse(stopped(), scope, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        here: process.Process | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
                     if self.serves_api:
-                        here = process.install()
-                        await here.start()
+                        self._here = process.install()
+                        await self._here.start()
                     _settle_memory()
                 except Exception as error:
                     logger.exception("the gateway could not start")
@@ -313,8 +413,8 @@ class Application:
                     return
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                if here is not None:
-                    await here.stop()
+                if self._here is not None:
+                    await self._here.stop()
                     process.uninstall()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

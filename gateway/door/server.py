@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import re
 import secrets
+import socket
+import sys
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -18,9 +20,11 @@ from urllib.parse import unquote
 import httptools
 import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.door.exchange import Exchange
+from gateway.door.exchange import Exchange, Flow
+from gateway.door.serving import CUT_SECONDS, Server, bind
+from gateway.door.workers import Supervisor
 from gateway.process import telemetry
 from gateway.wire import strict_json
 from gateway.wire.errors import GatewayError, HeadersTooLarge, InvalidRequest
@@ -34,6 +38,9 @@ IDLE_SECONDS = 75
 PARTING_SECONDS = 10.0
 PARTING_BYTES = 128 * 1024 * 1024
 STALL_SECONDS = 60.0  # a client that takes nothing of its answer for so long is gone
+# Of what is read the parser is given so much at a time, and no more once a request waits for the answer before it: so
+# many small requests can wait on a connection, and an attacker's megabyte of them costs a megabyte.
+PIECE_BYTES = 1024
 HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]*")  # RFC 9110, 7.2, without what no host name of ours has
 
 
@@ -101,7 +108,11 @@ class Connection:
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's httptools protocol with bounds on a request's head, and refusals that can be read."""
 
+    flow: Flow
     _line: Connection
+    _turn: Exchange | None = None  # whose answer it is; `cycle` is the last one whose head has come
+    _unparsed: bytes | memoryview = b""  # what came behind the request that waits
+    _came = 0  # of the body
     _clock: asyncio.TimerHandle | None = None
     _in_head = False
     _in_trailer = False  # or between a chunk's size and its bytes
@@ -113,13 +124,21 @@ class GuardedProtocol(HttpToolsProtocol):
         """Starts the clock of the first request."""
         self._line = Connection(transport, self.loop)
         super().connection_made(cast(asyncio.Transport, self._line))
+        self.flow = Flow(cast(asyncio.Transport, self._line))
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the clocks."""
+        """Stops the clocks, and lets go of everything: what waits is never begun."""
         self._stop_clock()
+        self._unset_keepalive_if_required()
         self._line.lost()
         super().connection_lost(exc)
+        if self._turn is not None:
+            self._turn.disconnected = True
+            self._turn.message_event.set()
+        # The exchange that is answered finds the way here, for its end; the way back would close a circle.
+        self.cycle = self._turn = None  # type: ignore[assignment]
+        self._forget()
 
     def data_received(self, data: bytes) -> None:
         """Parses, unless nothing more is wanted."""
@@ -127,20 +146,39 @@ class GuardedProtocol(HttpToolsProtocol):
             self._line.discard(len(data))
             return
         self._unset_keepalive_if_required()
-        try:
-            self._parse(data)
-        except httptools.HttpParserError:
-            self._refuse(self._fault or _malformed())
-        if self._line.is_closing() or self._deaf:
-            return
-        if self._in_head or self._in_trailer:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEADER_BYTES:
-                self._refuse(_headers_too_large())
+        self._take(data)
+
+    def _take(self, data: bytes | memoryview) -> None:
+        """Parses what came, up to the first request that has to wait; the rest waits with it, and nothing is read."""
+        while data:
+            if self.pipeline:
+                self._unparsed = data
                 return
+            piece, data = data, b""
+            if len(piece) > PIECE_BYTES:
+                whole = memoryview(piece)
+                end = max(PIECE_BYTES, self._body_left())
+                piece, data = whole[:end], whole[end:]
+            try:
+                self._parse(piece)
+            except httptools.HttpParserError:
+                self._refuse(self._fault or _malformed())
+            if self._line.is_closing() or self._deaf:
+                return
+            if self._in_head or self._in_trailer:
+                self._head_bytes += len(piece)
+                if self._head_bytes > HEADER_BYTES:
+                    self._refuse(_headers_too_large())
+                    return
         # Line ends between requests begin none, but they have stopped the clock of the idle connection.
         if self._in_head or (self.timeout_keep_alive_task is None and not self._answering()):
             self._start_clock()
+
+    def _body_left(self) -> int:
+        """How much of what comes is the body of the present request for sure."""
+        if not self._line.unread:
+            return 0
+        return next((int(value) for name, value in self.scope["headers"] if name == b"content-length"), 0) - self._came
 
     def on_message_begin(self) -> None:
         """A request begins: its head must be whole in time, and in bounds."""
@@ -163,7 +201,7 @@ class GuardedProtocol(HttpToolsProtocol):
         scope["method"], scope["http_version"] = method.decode("ascii"), version
         scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
         scope["query_string"] = url.query or b""
-        self._line.unread = True
+        self._line.unread, self._came = True, 0
         busy = self._answering()
         self.cycle = Exchange(
             scope,
@@ -179,10 +217,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self.on_response_complete,
         )
         if busy:
-            self.flow.pause_reading()
+            self.flow.hold()
             self.pipeline.appendleft((self.cycle, self.app))
         else:
-            self._start_asgi_task(self.cycle, self.app)
+            self._begin(self.cycle)
         # Trailers (RFC 9110, 6.5) come as headers do, but after the key has been checked: they are not taken.
         self.headers = []
 
@@ -193,6 +231,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Takes a part of the body, unless the answer is out already."""
         self._in_trailer = False
+        self._came += len(body)
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.body += body
@@ -208,6 +247,25 @@ class GuardedProtocol(HttpToolsProtocol):
             self.cycle.more_body = False
             self.cycle.message_event.set()
 
+    def on_response_complete(self) -> None:
+        """An answer is out: the next request's turn, and once none waits, what came behind them."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self._forget()
+            return
+        self._unset_keepalive_if_required()
+        if self.pipeline:
+            self._begin(self.pipeline.pop()[0])
+        if not self.pipeline:
+            self.flow.release()
+            if unparsed := self._unparsed:
+                self._unparsed = b""
+                self._take(unparsed)
+        if not self._answering():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
     def shutdown(self) -> None:
         """The server stops: a refused client has had its time."""
         if self._line.parted:
@@ -215,7 +273,7 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             super().shutdown()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         """Feeds the parser. Who offers HTTP/2, as Java's client does at first, is answered in HTTP/1.1 (RFC 9110, 7.8).
 
         The parser stops at such a head, as if the body were another protocol's, so it is given the head anew, without
@@ -226,30 +284,41 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                rest = data[upgrade.args[0] :]
+                rest = bytes(data[upgrade.args[0] :])
             lines = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
             lines += [name + b": " + value for name, value in self.headers if name not in (b"connection", b"upgrade")]
             data = b"\r\n".join([*lines, b"", rest])
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
 
+    def _begin(self, exchange: RequestResponseCycle) -> None:
+        self._turn = cast(Exchange, exchange)
+        self._start_asgi_task(exchange, self.app)
+
     def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return self._turn is not None and not self._turn.response_complete
+
+    def _forget(self) -> None:
+        """What waits is never begun."""
+        self.pipeline.clear()
+        self._unparsed = b""
 
     def _refuse(self, error: GatewayError) -> None:
         """Answers, and ends the connection. In the place of another request's answer nothing is said."""
         self._stop_clock()
-        if self._answering():
-            if not self.cycle.more_body:  # what came is the start of another request: this one is still answered
-                self.cycle.keep_alive = False
+        turn = self._turn
+        if turn is not None and not turn.response_complete:
+            if self.pipeline or not turn.more_body:  # what came belongs to another request: this one is still answered
+                self._forget()
+                turn.keep_alive = False
                 self._deaf = self._line.unread = True
                 return
-            if self.cycle.response_started or self.pipeline:
+            if turn.response_started:
                 self._line.abort()
                 return
             # It waits for a body that will not come.
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+            turn.disconnected = True
+            turn.message_event.set()
         body = strict_json.dumps(error.body())
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
@@ -305,19 +374,31 @@ def _headers_too_large() -> GatewayError:
     return HeadersTooLarge(f"The headers are larger than {HEADER_BYTES} bytes, or more than {HEADER_FIELDS}.")
 
 
-def main() -> None:
-    """Serves until SIGTERM or SIGINT, then lets open requests finish for up to `--drain` seconds."""
+def main() -> int:
+    """Serves until SIGTERM or SIGINT; how it ends is `serving`'s matter. Gives the exit status."""
     parser = argparse.ArgumentParser(prog="gateway.door.server", description="The web server of gateway and console.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--drain", type=int, default=120, help="seconds open requests may take after SIGTERM")
+    parser.add_argument("--notice", type=float, default=0, help="seconds after SIGTERM until no request is taken")
+    parser.add_argument("--drain", type=float, default=30, help="seconds open requests may take from then on")
+    parser.add_argument("--share-port", action="store_true", help="a successor may take the port before we end")
+    parser.add_argument("--listener", type=int, help=argparse.SUPPRESS)  # what a worker is given
+    parser.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    uvicorn.run(
+    if options.listener is not None:
+        listener = socket.socket(fileno=options.listener)
+    else:
+        try:
+            listener = bind(options.host, options.port, shared=options.share_port)
+        except OSError as error:
+            parser.exit(1, f"{options.host} port {options.port} cannot be used: {error.strerror}\n")
+    if options.workers > 1 and options.listener is None:
+        command = [sys.executable, "-m", "gateway.door.server", *sys.argv[1:]]
+        patience = options.notice + options.drain + 2 * CUT_SECONDS
+        return Supervisor(command, listener, options.workers, patience).run()
+    config = uvicorn.Config(
         "gateway.door.handler:application",
-        host=options.host,
-        port=options.port,
-        workers=options.workers,
         loop="uvloop",
         http="gateway.door.server:GuardedProtocol",
         ws="none",
@@ -326,10 +407,13 @@ def main() -> None:
         # Which hop to believe is `authentication`'s business; here it costs and could be spoofed.
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=options.drain,
         log_level="warning",
     )
+    supervisor = None if options.supervisor is None else socket.socket(fileno=options.supervisor)
+    server = Server(config, notice=options.notice, drain=options.drain, supervisor=supervisor)
+    server.run([listener])
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,6 +23,8 @@ from billing.ids import new_hex
 from gateway.door.answers import JSON, Answer, error_answer, raw, raw_name
 from gateway.door.authentication import authenticate, require
 from gateway.process import process, telemetry
+from gateway.process.arrivals import Arrival
+from gateway.process.memory import NOBODY, Share
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import (
     BodyTooLarge,
@@ -31,6 +33,7 @@ from gateway.wire.errors import (
     MethodNotAllowed,
     NotFound,
     UnsupportedMediaType,
+    let_go,
 )
 from gateway.wire.header_fields import Fields, by_name
 
@@ -56,21 +59,30 @@ class ApiView(APIView):
     endpoint: ClassVar[str] = ""
     fields: Fields
     caller: Caller
+    arrival: Arrival | None = None  # how it counts until it is held for
     dialect: Dialect
     request_id: str
+    share: Share  # of the process's memory; what the view takes of it is held until its answer is out
 
     async def dispatch(self, request: ASGIRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:  # type: ignore[override]
         """Answers a request of Django's stock handler."""
         return (await self.answer(request, new_request_id(), *args, **kwargs)).django()
 
     async def answer(
-        self, request: ASGIRequest, request_id: str, *args: Any, caller: Caller | None = None, **kwargs: Any
+        self,
+        request: ASGIRequest,
+        request_id: str,
+        *args: Any,
+        caller: Caller | None = None,
+        share: Share | None = None,
+        **kwargs: Any,
     ) -> Answer:
         """Runs the handler of the request's method; every failure becomes an answer in the envelope.
 
-        `caller` is whose key it is, where that has been found out.
+        `caller` is whose key it is, where that has been found out, and `share` what is held of memory for the request.
         """
         self.request = request  # type: ignore[assignment]
+        self.share = share or Share(NOBODY, NOBODY)
         self.fields = by_name(request.scope["headers"])
         self.request_id, self.dialect = request_id, DEFAULT_DIALECT
         try:
@@ -147,7 +159,9 @@ def failure(error: Exception, request_id: str, dialect: Dialect) -> Answer:
         error = InvalidRequest("The query string has too many fields.", code="invalid_query")
     elif not isinstance(error, GatewayError):
         logger.error("unexpected, request %s", request_id, exc_info=error)
+        let_go(error)
         error = GatewayError("Something went wrong on our side. Tell us the x-request-id.")
+    let_go(error)
     return error_answer(error, request_id, dialect)
 
 
@@ -188,9 +202,12 @@ class UnknownPath(ApiView):
 
     async def get(self, request: ASGIRequest, *path: str) -> Answer:
         """404 in the envelope, in the dialect of the key when a good one came along."""
+        here, caller = process.current(), None
         with suppress(GatewayError):
-            caller = await authenticate(process.current().snapshots, *origin(request.scope))
+            caller = await authenticate(here.snapshots, *origin(request.scope))
+        if caller is not None:
             self.dialect = named(caller.dialect)
+            here.arrivals.enter(caller, here.snapshots.current).ended(ours=False)
         raise NotFound("There is no such endpoint. The API lives under /v1.")
 
     post = put = patch = delete = get

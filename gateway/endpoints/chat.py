@@ -9,6 +9,7 @@ from gateway.endpoints.queueing import Queue
 from gateway.files.named import look_up_files
 from gateway.generation import explaining
 from gateway.process import process
+from gateway.process.parsing import is_light
 from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.relay import relay
 from gateway.request.parameters import IGNORED_HEADER, header_value
@@ -27,7 +28,11 @@ class Chat(ApiView):
         """What is asked, checked, its files looked up. Raises `InvalidRequest`."""
         body = self.body()
         try:
-            asked = parse(strict_json.loads(body), len(body), self.dialect)
+            if is_light(body):
+                value = strict_json.loads(body)
+            else:
+                value = await here.parser.loads(self.caller.organization, body)
+            asked = parse(value, len(body), self.dialect)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
         return await look_up_files(here.files, self.caller, asked)
@@ -48,7 +53,7 @@ class ChatCompletions(Chat):
         call = None
         try:
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
-            call.explain = explain
+            call.explain, call.arrival = explain, self.arrival
             parts = relay(here, call)
             try:
                 first = await anext(parts)

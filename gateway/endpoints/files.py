@@ -95,6 +95,7 @@ class FileContent(FileView):
         Whatever a client called them, they are no page of ours: a browser saves them and does not guess what they are.
         """
         entry = await self._entry(name)
+        self.share.take(2 * entry.bytes)  # sealed and opened: nothing goes out of a content that is not whole
         content = await process.current().files.read(self.caller.project, entry)
         headers = {
             "Content-Disposition": content_disposition_header(True, entry.filename) or "attachment",

@@ -45,6 +45,8 @@ class Readiness(ApiView):
             missing.append("database")
         if spool.full:
             missing.append("disk")
+        if here.leaving:
+            missing.append("stopping")
         state = {
             "status": "unready" if missing else "ready",
             "missing": missing,
@@ -63,7 +65,9 @@ class Metrics(ApiView):
     async def get(self, request: HttpRequest) -> Answer:
         """The process's metrics."""
         here = process.current()
+        telemetry.before_hold.set(len(here.arrivals))
         telemetry.open_calls.set(len(here.open_calls))
+        telemetry.drains.set(len(here.drains))
         telemetry.spooled.set(here.backbone.spool.lines)
         telemetry.tasks.set(len(asyncio.all_tasks()))
         telemetry.snapshot_age.set(time.monotonic() - here.snapshots.read_at)

@@ -68,12 +68,22 @@ class Pace:
         except TimeoutError:
             raise UpstreamFault(Fault.TIMEOUT, "not in time") from None
 
-    def heard(self) -> None:
-        """The provider said something. Raises `UpstreamFault` when it has been talking for too long."""
+    def heard(self, answering: bool) -> None:
+        """The provider said something. Until that is the beginning of an answer the first byte's deadline goes on.
+
+        Raises `UpstreamFault` when it has been talking for too long.
+        """
         now = self._clock()
-        self.due = now + self._idle
+        if answering:
+            self.due = now + self._idle
+        elif now >= self.due:
+            raise UpstreamFault(Fault.TIMEOUT, "no answer in time")
         if now >= self.cut_off:
             raise UpstreamFault(Fault.TIMEOUT, "the answer took too long")
+
+    def end_within(self, seconds: float) -> None:
+        """The answer must be at its end in so many seconds."""
+        self.cut_off = min(self.cut_off, self._clock() + seconds)
 
     def told(self) -> None:
         """The client was sent something."""

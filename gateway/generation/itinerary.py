@@ -4,12 +4,12 @@ A plan is made once; what happens while its dials take their time is asked of th
 """
 
 from collections.abc import Sequence
-from functools import reduce
+from decimal import Decimal
 from math import ceil
+from uuid import UUID
 
 from msgspec import Struct
 
-from billing.pricing import WorstCase
 from gateway.generation.continuation import goes_on
 from gateway.process.ejections import Ejections
 from gateway.wire.errors import UpstreamFault
@@ -21,24 +21,30 @@ from routing.planning.plan import Candidate, Plan
 
 # What another credential of the same provider may get past.
 OF_THE_CREDENTIAL = frozenset({Fault.AUTH, Fault.EXHAUSTED, Fault.RATE_LIMITED})
+INFINITE = Decimal("Infinity")
 MOST_RETRY_AFTER = 60  # seconds; who waits longer had better ask again
 
 
 class Stop(Struct):
-    """A candidate, the credential to use, and the probes that were claimed for it and must be begun or released."""
+    """A candidate, the credential to use, and the probes that were claimed for it and must be begun or released.
+
+    `fresh`: it is to be dialled on a new connection, since a kept one has just ended before it answered.
+    """
 
     candidate: Candidate
     credential: Credential | None
     claimed: Sequence[Subject] = ()
+    fresh: bool = False
 
 
 class Itinerary:
-    """The way of one generation. Times are monotonic seconds."""
+    """The way of one generation, of an organization's. Times are monotonic seconds."""
 
-    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_plan", "_size_class", "_stops")
+    __slots__ = ("_beyond", "_ejections", "_health", "_left", "_organization", "_plan", "_size_class", "_stops")
 
-    def __init__(self, plan: Plan, ejections: Ejections) -> None:
+    def __init__(self, plan: Plan, ejections: Ejections, organization: UUID) -> None:
         self._plan = plan
+        self._organization = organization
         self._ejections = ejections
         self._health = ejections.health
         self._size_class = plan.size_class
@@ -54,8 +60,15 @@ class Itinerary:
         del self._left[0]
         return self._go(candidate, candidate.credential)
 
+    def renew(self) -> None:
+        """The plan has changed: goes by what it says now, but for those that it has been to."""
+        self._left = [one for one in self._plan.taken if not any(stop.candidate is one for stop in self._stops)]
+        self._beyond = None
+
     async def after(self, candidate: Candidate, fault: UpstreamFault, now: float) -> Stop | None:
         """Where it goes when `candidate` failed; None: nowhere."""
+        if fault.stale and (stop := await self._once_more(candidate, now)):
+            return stop
         if fault.kind in OF_THE_CREDENTIAL and (stop := await self._with_another_credential(candidate, now)):
             return stop
         ways = self._left, self._affordable()
@@ -77,15 +90,28 @@ class Itinerary:
 
     def retry_after(self, now: float) -> int | None:
         """Whole seconds, at least 1, until the first candidate may be used again; None when none has to rest."""
-        offers = [candidate.offer for candidate in self._plan.ordered()]
-        found = self._health.standings(offers, self._size_class, now)
+        found = self._standings(self._plan.ordered(), now)
         if all(standing.state is State.USABLE for standing in found):
             return None
         waits = [standing.until - now if standing.state in _NOT_NOW else 0.0 for standing in found]
         return max(1, min(MOST_RETRY_AFTER, ceil(min(waits))))
 
+    async def _once_more(self, candidate: Candidate, now: float) -> Stop | None:
+        """The same candidate, once: what ended was a connection that had been kept, and says nothing of it."""
+        if self._stops[-1].fresh:
+            return None
+        (standing,) = self._standings([candidate], now)
+        stop = await self._stop(candidate, standing) if standing.state not in _NOT_NOW else None
+        if stop is not None:
+            stop.fresh = True
+        return stop
+
+    def _standings(self, candidates: Sequence[Candidate], now: float) -> list[Standing]:
+        offers = [candidate.offer for candidate in candidates]
+        return self._health.standings(offers, self._size_class, now, self._organization)
+
     async def _with_another_credential(self, candidate: Candidate, now: float) -> Stop | None:
-        (standing,) = self._health.standings([candidate.offer], self._size_class, now)
+        (standing,) = self._standings([candidate], now)
         credential = standing.credential
         used = any(stop.candidate is candidate and stop.credential is credential for stop in self._stops)
         if credential is None or used:
@@ -96,7 +122,7 @@ class Itinerary:
         """The first of `left` that may be used, else the first that rests with all others; None: none of these."""
         if not left:
             return None
-        found = self._health.standings([candidate.offer for candidate in left], self._size_class, now)
+        found = self._standings(left, now)
         for states in (_NOW, _AT_WORST):
             for candidate, standing in zip(left, found, strict=True):
                 if standing.state in states and (stop := await self._stop(candidate, standing)):
@@ -110,7 +136,7 @@ class Itinerary:
         """The stop at a candidate; None when somebody else, here or in another process, has its probe."""
         if standing.state is not State.PROBE:
             return self._go(candidate, standing.credential)
-        claimed = await self._ejections.claim(candidate.offer, standing.credential)
+        claimed = await self._ejections.claim(candidate.offer, standing.credential, self._organization)
         return None if claimed is None else self._go(candidate, standing.credential, claimed)
 
     def _go(self, candidate: Candidate, credential: Credential | None, claimed: Sequence[Subject] = ()) -> Stop:
@@ -122,11 +148,18 @@ class Itinerary:
         """Those past the plan's taken ones that cost no more at worst than these: the hold covers them."""
         if self._beyond is None:
             taken = self._plan.taken
-            most = reduce(WorstCase.over, (candidate.worst for candidate in taken))
+            costs = [_at_worst(candidate) for candidate in taken]
+            most = max(costs)
             self._beyond = [
-                candidate for candidate in self._plan.ordered()[len(taken) :] if most.over(candidate.worst) == most
+                candidate for candidate in self._plan.ordered()[len(taken) :] if _at_worst(candidate) <= most
             ]
         return self._beyond
+
+
+def _at_worst(candidate: Candidate) -> Decimal:
+    """Dollars; an unknown price is more than any known one."""
+    money = candidate.worst.at(candidate.output_cap)
+    return INFINITE if money is None else money
 
 
 _NOW = (State.USABLE, State.PROBE)

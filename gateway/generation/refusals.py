@@ -1,11 +1,21 @@
 """What a client is told when its request was refused before it was dialled."""
 
-from accounts.callers import Caller
-from billing.backbone.admission import Refused
-from gateway.wire.errors import GatewayError, InsufficientCredit, RateLimited, Unauthenticated, Unavailable
+from collections.abc import Sequence
+
+from billing.backbone.admission import HoldItem, Refused
+from gateway.request.planning import Call
+from gateway.wire.errors import (
+    GatewayError,
+    InsufficientCredit,
+    InvalidRequest,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+from routing.planning.plan import Candidate
 
 REVOKED = "This API key has been revoked, or may not be used any more."
-_WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
+MOST_NAMED = 3  # offers
 
 
 def unavailable(retry_after: int) -> Unavailable:
@@ -17,30 +27,50 @@ def unavailable(retry_after: int) -> Unavailable:
     )
 
 
-def refusal(refused: Refused, caller: Caller, model: str) -> GatewayError:
-    """Whose budget or limit had no room for a request for `model`."""
+def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
+    """Whose budget or limit had no room for what a call wanted to hold."""
+    caller = call.caller
     whose = {caller.key: "key", caller.project: "project", caller.organization: "organization"}
     subject = whose.get(refused.subject, "key") if refused.subject else "key"
     limit = f"{refused.limit.normalize():f}" if refused.limit is not None else "?"
     match refused.verdict:
         case "key":
             return Unauthenticated(REVOKED)
-        case "credit":
+        case "credit" | "unpriced":
+            offers = call.plan.ordered()
+            unpriced = [one for one in offers if one.worst.fixed is None or one.worst.rate is None]
+            if len(unpriced) == len(offers):
+                return InsufficientCredit(
+                    f"The {subject} has a hard budget, which takes no request at an unknown price: {_named(unpriced)}. "
+                    "Whoever runs this gateway can give it a price; until then ask for another model.",
+                    code="unknown_price",
+                )
+            besides = f" Left out for want of a price: {_named(unpriced)}." if unpriced else ""
             return InsufficientCredit(
                 f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
-                "Raise the budget, or ask for fewer output tokens."
+                f"Raise the budget, or ask for fewer output tokens.{besides}"
             )
-        case "unpriced":
-            return InsufficientCredit(
-                f"The price of '{model}' is unknown and a hard budget applies.",
-                code="unknown_price",
+        case "never":
+            return InvalidRequest(
+                f"About {item.least} tokens of prompt and at least {item.min_cap * item.copies} of output never fit "
+                f"the {subject}'s limit of {limit} tokens a minute. Shorten the prompt, or raise the limit.",
+                code="token_limit_too_low",
             )
-    return RateLimited(
-        f"The {subject}'s limit of {limit} {_WORDS[refused.verdict]} is reached.",
-        retry_after=refused.retry_after,
-        headers={
-            f"x-ratelimit-limit-{refused.verdict}": limit,
-            f"x-ratelimit-remaining-{refused.verdict}": "0",
-            f"x-ratelimit-reset-{refused.verdict}": f"{refused.retry_after}s",
-        },
+    return RateLimited.reached(subject, refused.verdict, limit, refused.retry_after)
+
+
+def _named(offers: Sequence[Candidate]) -> str:
+    """Offers without a price, and what they lack."""
+    return ", ".join(
+        f"'{one.model.slug}' at {one.offer.provider.slug}/{one.offer.upstream_model} has {_lack(one)}"
+        for one in offers[:MOST_NAMED]
     )
+
+
+def _lack(offer: Candidate) -> str:
+    if offer.tariff_version is None:
+        return "no tariff in force"
+    rates = offer.prices.rates
+    missing = [item for item in ("input", "output") if item not in rates]
+    missing += [item for item, rate in rates.items() if rate.charge is None]
+    return f"a tariff without a rate for {', '.join(missing)}" if missing else "a tariff without a rate for its size"

@@ -115,14 +115,14 @@ TAGS = {
 # What any call with a key may end with, before its view runs or because something of ours is away.
 KEYED: tuple[GatewayError, ...] = (
     *(InvalidRequest(""), Unauthenticated(""), Forbidden(""), BodyTooLarge(""), HeadersTooLarge("")),
-    *(Unavailable(""), GatewayError("")),
+    *(RateLimited(""), Unavailable(""), GatewayError("")),
 )
 NO_MODEL = NotFound("", code="model_not_found")
 CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(InsufficientCredit(""), InsufficientCredit("", code="unknown_price"), NO_MODEL, RateLimited("")),
-    UnsupportedMediaType(""),
+    *(InvalidRequest("", code="token_limit_too_low"), UnsupportedMediaType("")),
     *(UpstreamFault(kind) for kind in SHOWN),
-    *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (404, 413, 422)),
+    *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (413, 422)),
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
     UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
 )
@@ -151,7 +151,7 @@ NAMES = Parameter(
     "`1`: the plan and the attempts name providers.",
     place="header",
 )
-HELLO = {"model": "openai/gpt-4.1-mini", "messages": [{"role": "user", "content": "Say hello."}]}
+HELLO = {"model": "demo/swift", "messages": [{"role": "user", "content": "Say hello."}]}
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
@@ -245,7 +245,7 @@ OPERATIONS: Mapping[str, Operation] = {
         statuses=UNCHANGED,
         errors=(NO_MODEL,),
         parameters=(ANTHROPIC_VERSION, KNOWN_TAG),
-        names={"name": "openai/gpt-4.1-mini"},
+        names={"name": "demo/swift"},
     ),
     "Generations.get": Operation(
         BOOKS,
@@ -295,7 +295,7 @@ OPERATIONS: Mapping[str, Operation] = {
         "Get one model's use by day",
         answers=(ModelUsageAnswer,),
         parameters=(
-            Parameter("model", {"type": "string", "minLength": 1}, "Its slug.", "openai/gpt-4.1-mini", required=True),
+            Parameter("model", {"type": "string", "minLength": 1}, "Its slug.", "demo/swift", required=True),
             METRIC,
             *PAST,
         ),

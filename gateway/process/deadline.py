@@ -5,11 +5,17 @@ is an assignment: the loop's one timer is set anew only when it fires early.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 NEVER = float("inf")
+
+
+def boot_time() -> float:
+    """Seconds of a clock that goes on while the machine sleeps, as the others' does."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Deadline:

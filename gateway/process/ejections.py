@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 
@@ -40,16 +40,19 @@ class Ejections:
         """How many news the database has not taken yet."""
         return len(self._waiting)
 
-    async def claim(self, offer: Offer, credential: Credential | None) -> list[Subject] | None:
-        """Takes the one probe of an offer among all processes: what it is for, to be given to `Health.begin`.
+    async def claim(
+        self, offer: Offer, credential: Credential | None, tenant: UUID | None = None
+    ) -> list[Subject] | None:
+        """Takes the one probe of an offer among all processes, for a request of `tenant`: what it is for, to be given
+        to `Health.begin`.
 
         Empty: it needs none any more. None: another request has it, and this one had better go elsewhere. Whoever
         gets a list begins at once, or gives it back with `Rests.release`.
         """
         now = time.monotonic()
-        claimed = self.health.claim(offer, credential, now)
+        claimed = self.health.claim(offer, credential, now, tenant)
         if not claimed:
-            busy = self.health.rests.busy(offer.id, None if credential is None else credential.id, now)
+            busy = self.health.rests.busy(offer.id, None if credential is None else credential.id, now, tenant)
             return None if busy else []
         return claimed if await self.agree(claimed) else None
 
@@ -105,7 +108,8 @@ class Ejections:
         match news:
             case News.OPENED:
                 seconds = rest.until - time.monotonic()
-                await self._connections.call(ejections.OPEN, [uuid4(), *rest.subject, rest.cause, seconds, rest.count])
+                values = [uuid4(), *rest.subject, rest.tenant, rest.cause, seconds, rest.count]
+                await self._connections.call(ejections.OPEN, values)
             case News.CLOSED:
                 await self._connections.call(ejections.CLOSE, list(rest.subject))
             case News.RELEASED:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -12,22 +13,38 @@ from django.conf import settings
 from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
+from gateway.process.arrivals import Arrivals
+from gateway.process.deadline import boot_time
+from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
+from gateway.process.lengths import Lengths
+from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.tokenizers import Tokenizers
+from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
-from gateway.upstream.egress import Egress, parse_allow
+from gateway.wire.errors import GatewayError, UpstreamFault
+from routing.egress import Egress, parse_allow
+from routing.health.faults import Fault
 from routing.health.retries import RetryBudget
+
+FIRST_SNAPSHOT_SECONDS = 5.0  # a server that swallows what it is sent does not keep us from saying so
 
 
 class OpenCall(Protocol):
-    """A call in progress that can be cut off."""
+    """A call in progress that can be cut off: for a reason its client is told, by default that its key has ended.
+
+    `ends_by`: when its time is over, by `boot_time`.
+    """
+
+    ends_by: float
 
     @property
     def caller(self) -> Caller: ...
 
-    def cut(self) -> None: ...
+    def cut(self, reason: GatewayError | None = None) -> None: ...
 
 
 class OpenCalls(set[OpenCall]):
@@ -47,12 +64,23 @@ class OpenCalls(set[OpenCall]):
         for call in [call for call in self if not call.caller.is_alive(now)]:
             call.cut()
 
+    def cut_overdue(self) -> None:
+        """Cuts the calls whose time is over. Each has deadlines of its own, which stand still while the machine sleeps;
+        past this one others may take what it holds for free.
+        """
+        now = boot_time()
+        for call in [call for call in self if call.ends_by < now]:
+            call.cut(UpstreamFault(Fault.TIMEOUT, "longer than it may hold money"))
+
 
 class Process:
     """One a process, living in its event loop from the server's start to its end."""
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.drains = Drains(settings.DRAINS_AT_ONCE)
+        self.tokenizers = Tokenizers()
+        self.arrivals = Arrivals(settings.KEY_REQUESTS_UNDER_WAY)
         self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
         self.ejections = Ejections(self.backbone.connections)
         self.health = self.ejections.health
@@ -63,22 +91,34 @@ class Process:
         self.files = Files(self.backbone.connections)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.statistics = Statistics(self.backbone.connections, self.health)
+        self.leaving = False  # a stop has been asked for
         self.seats = Seats()
+        self.lengths = Lengths()
         self.rotations = Rotations()
+        self.rounds = Rounds()
+        self.parser = Parser()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen_off: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Starts everything; what is away is waited for in the background, and `/readyz` says so."""
+        """Starts everything; returns when requests can be answered.
+
+        What is away is waited for in the background, and `/readyz` says so. Until the first snapshot is read no key is
+        known, and whoever calls is told to come back.
+        """
         await self.backbone.start()
         loop = asyncio.get_running_loop()
         keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
         self._tasks = [loop.create_task(keeper) for keeper in keepers]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SNAPSHOT_SECONDS):
+                await self.snapshots.tried.wait()
 
     async def _watch_expiry(self) -> None:
         while True:
             await asyncio.sleep(0.5)
             self.open_calls.cut_expired()
+            self.open_calls.cut_overdue()
 
     def see_off(self, errand: Coroutine[Any, Any, None]) -> None:
         """Runs what outlives its request. It bounds its own time, and ends with the process."""
@@ -94,6 +134,7 @@ class Process:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.upstream.close()
+        await self.parser.close()
 
 
 _current: list[Process] = []

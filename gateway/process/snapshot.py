@@ -11,16 +11,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
 
 from accounts import callers
 from accounts.callers import Caller
+from billing.backbone import request_limits
 from billing.backbone.batches import Connections, GroupCommit
 from routing import catalog
-from routing.catalog import Catalog
+from routing.catalog import Catalog, Model
 from routing.health import ejections
 from routing.health.rests import Heard
 from routing.planning import policy
@@ -35,19 +36,45 @@ MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
 PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accounts_user")
 
 
+class Bound(NamedTuple):
+    """A limit of requests a minute that binds a key: `whose` is key, project or organization."""
+
+    whose: str
+    subject: UUID
+    limit: int
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One moment of the configuration. `version` grows with each swap in this process.
 
-    `routes` are those of requests that wish nothing, by key and name of model, as they have come
-    (`gateway.request.routes`).
+    `limits` are requests a minute by subject. `routes` are those of requests that wish nothing, by key and name of
+    model, as they have come (`gateway.request.routes`); `orders` those of all models, by key and the request's words
+    (`gateway.request.shortlist`).
     """
 
     version: int
     keys: Mapping[bytes, Caller]  # by digest
     catalog: Catalog
     policies: Policies
+    limits: Mapping[UUID, int] = field(default_factory=dict)
     routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
+    orders: dict[tuple[bytes, tuple[str, ...]], list[Model]] = field(default_factory=dict)
+    bounds: dict[bytes, tuple[Bound, ...]] = field(default_factory=dict)
+
+    def bounds_of(self, caller: Caller) -> tuple[Bound, ...]:
+        """The limits of requests a minute that bind a key."""
+        if not self.limits:
+            return ()
+        found = self.bounds.get(caller.digest)
+        if found is None:
+            whose = {"key": caller.key, "project": caller.project, "organization": caller.organization}
+            found = tuple(
+                Bound(name, subject, self.limits[subject]) for name, subject in whose.items() if subject in self.limits
+            )
+            if self.keys.get(caller.digest) is caller:
+                self.bounds[caller.digest] = found
+        return found
 
 
 class TooManyLookups(Exception):
@@ -74,6 +101,7 @@ class Snapshots:
         self._looking = 0
         self.current = Snapshot(0, {}, Catalog({}), Policies())
         self.read_at = 0.0  # time.monotonic() of the last successful read
+        self.tried = asyncio.Event()  # the first read has come to an end, this way or that
         self.last_change = 0  # the highest `Change.id` that `current` holds
         self._distrusted = True  # load everything
         self._from_xid = 0
@@ -94,10 +122,12 @@ class Snapshots:
                         async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
                             pass
             except (psycopg.OperationalError, OSError, TimeoutError) as error:
+                self.tried.set()
                 logger.warning("the snapshot was not refreshed: %s", error)
                 await asyncio.sleep(POLL_SECONDS)
             except Exception:
                 # A change that cannot be applied must not be met for ever: begin anew.
+                self.tried.set()
                 logger.exception("the snapshot was not refreshed")
                 self._distrusted = True
                 await asyncio.sleep(POLL_SECONDS)
@@ -133,8 +163,9 @@ class Snapshots:
         self._from_xid, self._applied, self._distrusted = xid, set(), False
         self.last_change = last
         policies = await _policies(connection)
+        limits = request_limits.from_rows(await _rows(connection, request_limits.QUERY))
         self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
-        self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies)
+        self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies, limits)
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
         rows = await _rows(
@@ -158,19 +189,29 @@ class Snapshots:
         self.read_at = time.monotonic()
 
     async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
+        if changes.keys() - {ejections.TABLE}:
+            await self._apply_configuration(connection, changes)
+        # Afterwards: with a changed secret its rest ends, and nobody may try the old one once more.
         if rows := changes.get(ejections.TABLE):
             query = ejections.QUERY + "and e.id = any(%(ids)s)"
             self._ejected(ejections.from_rows(await _rows(connection, query, {"ids": [UUID(row) for row in rows]})))
-            if len(changes) == 1:
-                return
-        keys, models, policies = self.current.keys, self.current.catalog, self.current.policies
+
+    async def _apply_configuration(
+        self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]
+    ) -> None:
+        before = self.current
+        keys, models, policies, limits = before.keys, before.catalog, before.policies, before.limits
         if any(table in changes for table in PEOPLE):
             keys = await self._changed_keys(connection, changes)
         if any(table in changes for table in catalog.TABLES):
             models = await self._changed_models(connection, changes)
         if any(table in changes for table in policy.TABLES):
             policies = await _policies(connection)
-        self._swap(keys, models, policies)
+        if subjects := {UUID(row) for row in changes.get(request_limits.TABLE, ())}:
+            values = await _rows(connection, request_limits.CHANGED, {"subjects": list(subjects)})
+            kept = {subject: limit for subject, limit in limits.items() if subject not in subjects}
+            limits = kept | request_limits.from_rows(values)
+        self._swap(keys, models, policies, limits)
         # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
         if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
             self._changed(changed - {caller.key for caller in keys.values()})
@@ -218,10 +259,13 @@ class Snapshots:
         found = await _rows(connection, catalog.QUERY + "and m.id = any(%(ids)s)", {"ids": list(ids)})
         return models.with_models(ids, catalog.from_rows(found))
 
-    def _swap(self, keys: Mapping[bytes, Caller], models: Catalog, policies: Policies) -> None:
+    def _swap(
+        self, keys: Mapping[bytes, Caller], models: Catalog, policies: Policies, limits: Mapping[UUID, int]
+    ) -> None:
         before = self.current
-        self.current = Snapshot(before.version + 1, keys, models, policies)
+        self.current = Snapshot(before.version + 1, keys, models, policies, limits)
         self.read_at = time.monotonic()
+        self.tried.set()
         if keys is not before.keys:
             self._changed({caller.key for digest, caller in before.keys.items() if digest not in keys})
 

@@ -46,6 +46,18 @@ answers = Tally("meterline_answers", "Answers of the API, by HTTP status.", "sta
 generations = Tally("meterline_generations", "Generations, by how they ended.", "status")
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Tally("meterline_tokens", "Tokens settled.", "direction", "prompt", "completion")
+drained = Tally(
+    "meterline_drained",
+    "Answers whose clients left, by what they were billed by; refused: there was no place to read on.",
+    "outcome",
+    *("counted", "estimated", "refused"),
+)
+drains = Gauge("meterline_drains", "Answers read on for clients that have left.")
+uncounted = Counter("meterline_attempts_uncounted", "Answers that nobody could count, by provider.", ["provider"])
+turned_away = Tally(
+    "meterline_turned_away", "Requests refused as soon as their key was known.", "reason", "requests", "under_way"
+)
+before_hold = Gauge("meterline_requests_before_hold", "Requests under way that are not held for yet.")
 open_calls = Gauge("meterline_open_calls", "Generations open in this process.")
 tasks = Gauge("meterline_tasks", "Tasks of this process's event loop.")
 ttft = Histogram(
@@ -54,6 +66,8 @@ ttft = Histogram(
 suspect = Counter("meterline_usage_suspect", "Answers whose token counts were refused.", ["provider"])
 unpriced = Counter("meterline_usage_unpriced", "Generations settled at an unknown price.", ["model"])
 skipped_events = Counter("meterline_upstream_events_skipped", "Keep-alives sent as data events.", ["provider"])
+buffered = Gauge("meterline_buffered_bytes", "Held for callers: bodies, files, answers that were not read yet.")
+out_of_memory = Counter("meterline_out_of_memory", "Requests refused since too much was held for callers.")
 spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
 statistics = Gauge("meterline_statistics_timestamp_seconds", "When the statistics in use were published; 0: none.")

@@ -32,6 +32,10 @@ class Answer(Protocol):
         """It sent counts that cannot be believed, or do not add up."""
 
     @property
+    def begun(self) -> bool:
+        """Whether an answer is under way, and not just a connection."""
+
+    @property
     def relayed_bytes(self) -> int:
         """UTF-8 bytes of text read, shown or not, for an estimate and for the bound of an answer's length."""
 

@@ -4,11 +4,15 @@ The rule. A model may list the parameters it supports; an empty list says nothin
 
 - a parameter this gateway knows and the list lacks is withheld, and named in the answer's header `IGNORED_HEADER`
 - a parameter it does not know is sent: the upstream speaks the same protocol and may
+- but one known to cost, to redirect, to keep something or to call out (`side_effects`) needs the list's word, whether
+  there is a list or not; where a hard budget applies so does every one that is not known to be harmless
 - a caller with strict parameters is refused either (400, naming it), before anything is held or dialled
 
 Some are not the list's to decide. The conversation, the stream and the cap always go; so do labels such as `user` or
 `metadata`, which change no answer. `stop` is never lost: what an offer does not take the gateway looks for itself. A
-`service_tier` may be billed otherwise and `store` keeps the conversation at the provider, so both need the list's word.
+search may be billed otherwise and `store` keeps the conversation at the provider, so they need the list's word. A
+`service_tier` that is not the ordinary one is billed otherwise, and tariffs have no rates for it: it is withheld,
+whatever the list says.
 The three spellings of reasoning are one wish: an offer that takes another is sent that one. Models that demand their
 earlier thoughts back as `reasoning_content` list that word. A dialect may have an effort of its own for requests that
 name none: it goes to models with the capability `BY_DEFAULT`, which would think anyway.
@@ -22,6 +26,7 @@ from typing import Any
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS, ReasoningWish, spell
+from gateway.request.side_effects import side_effects, strange
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
 
@@ -45,7 +50,11 @@ _FOLLOWERS = {
     "logprobs": ("top_logprobs",),
 }
 # Withheld even from a model without a list, but for the values that ask for nothing.
-_HARMLESS: Mapping[str, tuple[Any, ...]] = {"service_tier": (None, "auto", "default"), "store": (None, False)}
+_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "service_tier": (None, "auto", "default"),
+    "store": (None, False),
+    "web_search_options": (None,),
+}
 _AUDIO = ("audio", "modalities")
 _CAREFUL = frozenset({*_HARMLESS, *_AUDIO})
 # Not refused to a strict caller: the gateway acts on the first itself, and the second is a hint that changes no answer.
@@ -82,7 +91,7 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
     `supported` is from `supported_by`; `speaks` are the model's output modalities, empty if not known.
     """
     body = request.body
-    if not supported and _CAREFUL.isdisjoint(body):
+    if not supported and not request.unknown and _CAREFUL.isdisjoint(body):
         return ()
     if supported:
         lacking = {name for name in body.keys() & _unlisted(supported) if body[name] is not None}
@@ -94,6 +103,10 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
             lacking.difference_update(SPELLINGS)  # The wish is spelled otherwise, not lost.
     else:
         lacking = {name for name, harmless in _HARMLESS.items() if body.get(name) not in harmless}
+    if "service_tier" in body and body["service_tier"] not in _HARMLESS["service_tier"]:
+        lacking.add("service_tier")  # no tariff has a rate for it
+    if request.unknown:
+        lacking.update(side_effects(request, supported))
     for name, followers in _FOLLOWERS.items():
         if name in lacking:
             lacking.update(body.keys() & followers)
@@ -115,19 +128,22 @@ def fit(
     dialect: Dialect,
     *,
     strict: bool = False,
+    careful: bool = False,
     speaks: Collection[str] = (),
     max_stops: int = MOST_STOPS,
     thoughts: str = "",
 ) -> Fit:
     """How a request meets an offer that supports these parameters and takes `max_stops` stop sequences.
 
-    `thoughts` is the format of the thoughts that its provider signs, "" if that is not known; for `supported` and
-    `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if the caller is `strict` and something would
-    have no effect or is not known.
+    `careful`: what nobody knows is withheld too. `thoughts` is the format of the thoughts that its provider signs, ""
+    if that is not known; for `supported` and `speaks` see `missing`. Raises `InvalidRequest`, naming the parameter, if
+    the caller is `strict` and something would have no effect or is not known.
     """
     lacking = missing(request, supported, speaks)
     if strict:
         _refuse(request, lacking, supported, dialect)
+    if careful and request.unknown:
+        lacking = tuple(dict.fromkeys((*lacking, *strange(request, supported))))
     if supported and "stop" not in supported:
         max_stops = 0
     enforced = request.stops[max_stops:]

@@ -3,13 +3,15 @@
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
 
 from accounts.callers import Caller
+from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
-from gateway.process.seats import conversation
+from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.request import choosing
@@ -23,6 +25,7 @@ from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, Upstrea
 from gateway.wire.header_fields import NO_FIELDS, Fields
 from routing.catalog import Model
 from routing.health.faults import Fault
+from routing.health.health import State
 from routing.planning.ordering import Reason
 from routing.planning.plan import Candidate, Plan, Wanted, plan
 from routing.planning.prospect import Prospect
@@ -35,9 +38,11 @@ class Call(Struct):
 
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
     - `plan`: its `taken` candidates, at least one, are tried in order
-    - `conversation`: where to note who answered (`gateway.process.seats`); None: that is of no use
+    - `conversation`: where to note who answered (`gateway.process.seats`), for `seat_seconds`; None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
     - `explain`: the client wants the plan told
+    - `careful`: parameters that nobody knows are withheld, see `be_careful`
+    - `arrival`: to be told of the hold
     """
 
     id: str  # 32 hex digits
@@ -49,8 +54,11 @@ class Call(Struct):
     request_id: str = ""
     app: str | None = None  # which application calls, in its own words
     conversation: int | None = None
+    seat_seconds: float = SEAT_SECONDS
     dialled: Candidate | None = None
     explain: bool = False
+    careful: bool = False
+    arrival: Arrival | None = None
     _fits: dict[int, Fit] = {}  # by offer
 
     @property
@@ -73,9 +81,16 @@ class Call(Struct):
                 candidate.model,
                 offer.supported_parameters,
                 self.dialect,
+                careful=self.careful,
                 thoughts=offer.provider.reasoning_format,
             )
         return found
+
+    def be_careful(self) -> None:
+        """A hard budget applies: what nobody knows might cost, and is withheld unless the project lets it pass."""
+        if self.asked.unknown and not self.caller.sends_unknown_params:
+            self.careful = True
+            self._fits.clear()
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -90,11 +105,13 @@ def fit_of(
     dialect: Dialect,
     *,
     strict: bool = False,
+    careful: bool = False,
     thoughts: str = "",
 ) -> Fit:
     """How an offer of `model` that takes these parameters meets a request. Raises `InvalidRequest` if `strict`."""
     supported = supported_by(parameters, model.capabilities)
-    return fit(asked, supported, dialect, strict=strict, speaks=model.output_modalities, thoughts=thoughts)
+    speaks = model.output_modalities
+    return fit(asked, supported, dialect, strict=strict, careful=careful, speaks=speaks, thoughts=thoughts)
 
 
 def prepare(
@@ -139,6 +156,8 @@ def prepare(
     if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
         wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
+    kept = kept_seconds(asked.body, asked.cache_control)
+    wanted.stays = kept > SEAT_SECONDS
     place = _seat(asked, caller, first, wanted) if first.seats else None
     if place is not None:
         wanted.seat = process.seats.offer(place, wanted.clock)
@@ -150,7 +169,7 @@ def prepare(
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, first.model, found, dialect, request_id, calling_app(fields), place)
+    return Call(id, caller, asked, first.model, found, dialect, request_id, calling_app(fields), place, kept)
 
 
 def _chosen(
@@ -178,15 +197,18 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         images=asked.images,
         audios=asked.audios,
         files=asked.files,
+        file_bytes=asked.file_bytes,
+        searches=asked.searches,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,
+        tenant=caller.organization,
     )
 
 
 def _seat(asked: ChatRequest, caller: Caller, route: Prospect, wanted: Wanted) -> int | None:
     """Where the conversation's last provider is noted, if it matters who that was."""
-    if not asked.thoughts and not route.keeps_seats(wanted.now):
+    if not asked.thoughts and not wanted.stays and not route.keeps_seats(wanted.now):
         return None
     return conversation(caller.project, route.model.id, asked.body["messages"])
 
@@ -217,9 +239,11 @@ def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) ->
     """What the client is told when no offer is left."""
     candidates = found.candidates()
     reasons = {candidate.reason for candidate in candidates}
-    if Reason.COOLING in reasons:
-        seconds = found.retry_after(found.wanted.clock) or 0.0
-        return UpstreamFault(Fault.RATE_LIMITED, "every offer cools", retry_after=max(1, -int(-seconds // 1)))
+    if cooling := [one.standing for one in candidates if one.standing and one.standing.state is State.COOLING]:
+        # Why the first of them rests that may be asked again.
+        first = min(cooling, key=lambda standing: standing.until)
+        wait = None if first.cause is Fault.AUTH else max(1, ceil(first.until - found.wanted.clock))
+        return UpstreamFault(first.cause or Fault.RATE_LIMITED, "every offer rests", retry_after=wait)
     if reasons & {Reason.TOO_DEAR, Reason.UNPRICED}:
         return Forbidden(
             "At its worst this request costs more than the key's highest price a request. "

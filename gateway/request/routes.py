@@ -11,6 +11,7 @@ from accounts.callers import Caller
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest
 from gateway.request.naming import chats, find, find_model, pool, reachable
+from gateway.request.shortlist import shortlist
 from gateway.request.wishes import pinned
 from gateway.wire.dialects import named
 from gateway.wire.errors import InvalidRequest, UpstreamFault
@@ -73,7 +74,10 @@ class Rules:
                 )
         elif said.preferred is not None:
             find_model(snapshot, caller, said.preferred, "model_routing_config.preference")
-        models = pool(snapshot, caller, None if said is None else said.models)
+        if said is None or said.models is None:
+            models = shortlist(snapshot, caller, asked, self.wished)
+        else:
+            models = pool(snapshot, caller, said.models)
         return [model for model in models if model is not but]
 
     def route(self, model: Model) -> Prospect:

@@ -33,10 +33,11 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from gateway.upstream.connection import READ_BUFFER, Line, Lines, guarded_connector, verified_context
-from gateway.upstream.egress import Egress, ForbiddenAddress
 from gateway.upstream.reply import Reply, fault_of
+from gateway.upstream.veil import Veil, veil_over
 from gateway.wire.errors import UpstreamFault
 from routing.base_url import BadUrl, BaseUrl, Endpoint, parse_base_url, request_target
+from routing.egress import Egress, ForbiddenAddress
 from routing.health.faults import Fault
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -83,11 +84,15 @@ class Target:
 
 
 class Dial(NamedTuple):
-    """One request to an upstream. `headers` are those that are its own, such as a secret's, ready to send."""
+    """One request to an upstream. `headers` are those that are its own, such as a secret's, ready to send; `secret` is
+    what of them nobody may read in the answer. `fresh`: on a new connection, whatever is kept.
+    """
 
     target: Target
     headers: Sequence[tuple[str, str]]
     body: bytes
+    secret: str = ""
+    fresh: bool = False
 
 
 class Upstream:
@@ -128,28 +133,27 @@ class Upstream:
         HTTP, or past a cap); the library's words are in its `detail` alone. ValueError for a method or
         header that must not be sent.
 
-        A kept connection may be closed by the server just as the request goes out. When it was in use
-        before and not a byte of an answer came, the request is sent once more on a new connection, as part
-        of the same dial; after a new connection never, for there the request may have been carried out.
+        Nothing is ever sent twice. A kept connection may be closed by the server just as the request goes out, or after
+        it was read: nobody can tell. Then the fault says that it was `stale`, and whoever dials again does so openly.
         """
-        target, headers, body = call
+        target, headers, body, secret, fresh = call
         try:
             lines, opening = self._ways.get(target) or self._way(target)
         except (BadUrl, ForbiddenAddress) as exc:
             raise UpstreamFault(Fault.FORBIDDEN_ADDRESS, str(exc)) from exc
         head = _head(target.method, opening, headers, body)
-        if (line := lines.take()) is not None:
-            try:
-                return await _exchange(line, head, body)
-            except (ClientError, HttpProcessingError) as exc:
-                if line.answered:
-                    raise fault_of(exc, begun=True) from exc
-            lines.drop_kept()  # Others to an endpoint that has just closed one are no better.
-        line = await _opened(lines, target.connect_timeout)
+        line = None if fresh else lines.take()
+        stale = line is not None
+        if line is None:
+            line = await _opened(lines, target.connect_timeout)
         try:
-            return await _exchange(line, head, body)
+            return await _exchange(line, head, body, veil_over(secret))
         except (ClientError, HttpProcessingError) as exc:
-            raise fault_of(exc, begun=line.answered) from exc
+            fault = fault_of(exc, begun=line.answered)
+            if stale and not line.answered:
+                fault.stale = True
+                lines.drop_kept()  # Others to an endpoint that has just closed one are no better.
+            raise fault from exc
 
     async def close(self) -> None:
         """Close every connection, in use or not."""
@@ -188,12 +192,17 @@ async def _opened(lines: Lines, seconds: float) -> Line:
     try:
         return await lines.open(seconds)
     except TimeoutError as exc:
-        raise UpstreamFault(Fault.TIMEOUT, f"no connection within {seconds} s") from exc
+        raise _unsent(UpstreamFault(Fault.TIMEOUT, f"no connection within {seconds} s")) from exc
     except (ClientError, OSError) as exc:
-        raise fault_of(exc) from exc
+        raise _unsent(fault_of(exc)) from exc
 
 
-async def _exchange(line: Line, head: bytes, body: bytes) -> Reply:
+def _unsent(fault: UpstreamFault) -> UpstreamFault:
+    fault.sent = False
+    return fault
+
+
+async def _exchange(line: Line, head: bytes, body: bytes, veil: Veil | None) -> Reply:
     """Send, and wait for the final headers. Any failure, cancellation too, closes the connection."""
     try:
         transport = line.transport
@@ -210,7 +219,7 @@ async def _exchange(line: Line, head: bytes, body: bytes) -> Reply:
             message, stream = await line.read()
             if message.code >= 200:
                 _check(message)
-                return Reply(line, message, stream)
+                return Reply(line, message, stream, veil)
             if message.code == 101:
                 break
         raise HttpProcessingError(message="no final answer among the interim ones")

@@ -21,7 +21,7 @@ from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
-from gateway.upstream.egress import Egress
+from routing.egress import Egress
 
 MAX_HEADER_LINE = 16 * 1024
 MAX_HEADERS = 128
@@ -117,6 +117,9 @@ class Line(ResponseHandler):
         # close for complete even when that was a reset.
         if body is not None and unfinished and body.exception() is None and (exc or not body.is_eof()):
             body.set_exception(ClientPayloadError(f"connection lost: {exc!r}"))
+        # The body finds the way here, to resume the reading; the way back would close a circle, and the trace of the
+        # body's exception leads through here.
+        self._answer = body = None
 
 
 class Lines:

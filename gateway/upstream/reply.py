@@ -11,8 +11,9 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from gateway.upstream.connection import READ_BUFFER, Line
 from gateway.upstream.content_coding import Inflater, Undecodable
-from gateway.upstream.egress import ForbiddenAddress
-from gateway.wire.errors import UpstreamFault
+from gateway.upstream.veil import Veil, Veiled
+from gateway.wire.errors import UpstreamFault, let_go
+from routing.egress import ForbiddenAddress
 from routing.health.faults import Fault
 
 MAX_BODY = 32 * 1024 * 1024
@@ -20,17 +21,17 @@ RELEASE_SECONDS = 0.25  # How long a connection is worth waiting for when only i
 
 
 class Reply:
-    """An upstream's answer: its headers are in, its body is still to be read.
+    """An upstream's answer: its headers are in, its body is still to be read; what is read of it lies under the `veil`.
 
     Whoever holds a Reply reads it to the end, releases it or aborts it.
     """
 
     __slots__ = (
         *("_body", "_coding", "_ended", "_headers", "_inflater"),
-        *("_line", "_message", "_parts", "_size", "status"),
+        *("_failure", "_line", "_message", "_parts", "_size", "_veiled", "status"),
     )
 
-    def __init__(self, line: Line, message: RawResponseMessage, body: StreamReader) -> None:
+    def __init__(self, line: Line, message: RawResponseMessage, body: StreamReader, veil: Veil | None = None) -> None:
         self.status: int = message.code
         self._message = message
         self._headers: Mapping[str, str] | None = None
@@ -42,6 +43,8 @@ class Reply:
         coding = ", ".join(message.headers.getall(CONTENT_ENCODING, ())).strip().lower()
         self._coding = "" if coding == "identity" else coding
         self._inflater: Inflater | None = None
+        self._veiled = Veiled(veil) if veil is not None else None
+        self._failure: UpstreamFault | None = None  # waits for what came before it
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -62,6 +65,25 @@ class Reply:
         Raises `UpstreamFault`: TRUNCATED when the answer broke off (what had arrived is handed out first),
         INVALID_RESPONSE when it is not HTTP or cannot be decoded. The connection is then closed.
         """
+        veiled = self._veiled
+        if veiled is None:
+            return self._decoded()
+        if self._failure is not None:
+            raise self._failure
+        while True:
+            try:
+                data = self._decoded()
+            except UpstreamFault as fault:
+                if not (held := veiled.end()):
+                    raise
+                self._failure = fault
+                return held
+            if not data:
+                return data if data is None else veiled.end()
+            if data := veiled.feed(data):
+                return data
+
+    def _decoded(self) -> bytes | None:
         if not self._coding:
             return self._receive()
         try:
@@ -159,6 +181,7 @@ class Reply:
             return data
         if failure is not None:
             self.abort()
+            let_go(failure)  # which the body keeps
             raise fault_of(failure, begun=True, status=self.status)
         if body.is_eof():
             self._give_back(self._line)

@@ -187,6 +187,7 @@ ZENMUX = Dialect(
         "upstream_exhausted": ErrorRow(429, "rate_limit"),
         "upstream_overloaded": ErrorRow(502, "no_provider_available"),
         "upstream_error": ErrorRow(500, "provider_api_error"),
+        "upstream_not_found": ErrorRow(502, "no_provider_available"),
         "upstream_rejected": ErrorRow(422, "provider_unprocessable_entity_error"),
         "upstream_rejected/413": ErrorRow(413, "invalid_params", message="Prompt is too long"),
         "upstream_rejected/context_length_exceeded": ErrorRow(413, "invalid_params", message="Prompt is too long"),
@@ -249,6 +250,7 @@ EZROUTER = Dialect(
         "upstream_exhausted": ErrorRow(503, "upstream_error"),
         "upstream_overloaded": ErrorRow(503, "upstream_error"),
         "upstream_error": ErrorRow(type="upstream_error"),
+        "upstream_not_found": ErrorRow(type="upstream_error"),
         "upstream_rejected": ErrorRow(type="upstream_error"),
     },
 )

@@ -20,6 +20,7 @@ The leaves raise; `gateway/relay.py` decides; the caller's dialect says how it i
 host or credential, nor more of a client's key than its last four characters.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,18 @@ from gateway.wire.dialects import STANDARD, Dialect, ErrorRow
 from routing.health.faults import Fault
 
 AS_IT_IS = ErrorRow()
+MEASURES = {"requests": "requests a minute", "tokens": "tokens a minute", "open": "open requests"}
+
+
+def let_go(error: BaseException | None) -> None:
+    """Frees what an error has come through, once it has been told.
+
+    Its traceback holds the frames, and with them the request, its reader and its body; those hold the error. Only the
+    collector would find such a circle, and it comes late.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 class GatewayError(Exception):
@@ -119,6 +132,19 @@ class InsufficientCredit(GatewayError):
 class RateLimited(GatewayError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
+    @classmethod
+    def reached(cls, whose: str, measure: str, limit: str, retry_after: int | None) -> "RateLimited":
+        """`whose` (key, project, organization) limit of requests, tokens or open requests has no room."""
+        return cls(
+            f"The {whose}'s limit of {limit} {MEASURES[measure]} is reached.",
+            retry_after=retry_after,
+            headers={
+                f"x-ratelimit-limit-{measure}": limit,
+                f"x-ratelimit-remaining-{measure}": "0",
+                f"x-ratelimit-reset-{measure}": f"{retry_after}s",
+            },
+        )
+
 
 class TooManyReads(GatewayError):
     status, type, code = 422, "rate_limit_error", "too_many_reads"
@@ -157,6 +183,9 @@ SHOWN: dict[Fault, Shown] = {
     ),
     Fault.OVERLOADED: Shown(503, "upstream_error", "upstream_overloaded", "The provider is overloaded."),
     Fault.SERVER_ERROR: Shown(502, "upstream_error", "upstream_error", "The provider failed."),
+    Fault.NOT_FOUND: Shown(
+        502, "upstream_error", "upstream_not_found", "The provider does not know what the gateway asked it for."
+    ),
     Fault.REJECTED: Shown(
         400,
         "invalid_request_error",
@@ -171,8 +200,8 @@ SHOWN: dict[Fault, Shown] = {
 class UpstreamFault(GatewayError):
     """A provider failed. `detail` is for the operator's log alone; the client sees `SHOWN[kind]`.
 
-    `status` follows the table, but a REJECTED fault keeps the provider's own 4xx status and, where the provider sent
-    an OpenAI error object, its cleaned `message` and `code`, since they tell the client what to change.
+    `status` follows the table, but a REJECTED fault keeps the provider's own 400, 413 or 422 and, where that sent an
+    OpenAI error object, its cleaned `message` and `code`, since they tell the client what to change.
     """
 
     def __init__(
@@ -192,10 +221,12 @@ class UpstreamFault(GatewayError):
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status
-        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said
+        self.sent = True  # the provider was sent the request, or may have been
+        self.stale = False  # on a kept connection that ended: the provider may not have seen it
         self.type = shown.type
         self.status = shown.status
-        if kind is Fault.REJECTED and upstream_status in (400, 404, 413, 422):
+        if kind is Fault.REJECTED and upstream_status in (400, 413, 422):
             self.status = upstream_status
 
     @property
@@ -209,8 +240,14 @@ class UpstreamFault(GatewayError):
 
     @property
     def retryable(self) -> bool:
-        """Whether another offer may be tried, as long as nothing meaningful has been relayed.
+        """Whether another offer may be tried, as long as nothing meaningful has been relayed."""
+        return SHOWN[self.kind].retryable
 
-        A 404 speaks of the provider's own catalog: the same request may well do at the next one.
-        """
-        return SHOWN[self.kind].retryable or self.upstream_status == 404
+    def hide(self, over: Callable[[str], str]) -> None:
+        """Puts the upstream's words under a veil (`gateway.upstream.veil`)."""
+        self.detail, self.message = over(self.detail), over(self.message)
+        self.args = (self.message,)
+        if self.param is not None:
+            self.param = over(self.param)
+        if self.code is not None and over(self.code) != self.code:
+            self.code = SHOWN[self.kind].code

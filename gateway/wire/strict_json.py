@@ -18,6 +18,7 @@ import msgspec
 
 MAX_DEPTH = 64
 MAX_VALUES = 50_000  # In a long body. About 15 ms of parsing; ten thousand messages make thirty thousand.
+LONG_STRING = 1 << 20  # Characters that are encoded in one go, see `dumps_long`.
 MAX_NUMBER = 4300  # Digits; Python's own limit for integers, here for every number.
 
 
@@ -131,8 +132,24 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
     except UnicodeEncodeError:
         if lenient:
             return _whole_characters(value)
-        raise BadJson("A string holds half of a surrogate pair. Send whole characters.") from None
+        place = _place_of_half(value)
+        where = f"The string at {place}" if place else "A string"
+        raise BadJson(f"{where} holds half of a surrogate pair. Send whole characters.", place) from None
     return value
+
+
+def dumps_long(value: Any) -> bytes:
+    """As `dumps`, in steps that are each short whatever a long string holds, so that a thread may take them."""
+    return dumps(_in_pieces(value))
+
+
+def _in_pieces(value: Any) -> Any:
+    if type(value) is str and len(value) > LONG_STRING:
+        pieces = (dumps(value[at : at + LONG_STRING])[1:-1] for at in range(0, len(value), LONG_STRING))
+        return msgspec.Raw(b'"%b"' % b"".join(pieces))
+    if type(value) is dict:
+        return {name: _in_pieces(inner) for name, inner in value.items()}
+    return [_in_pieces(inner) for inner in value] if type(value) is list else value
 
 
 # Compact UTF-8 JSON of what `loads` gave, or of what we made. Characters are written as themselves.
@@ -153,6 +170,32 @@ def _limit_values(body: bytes, most: int) -> None:
             if bare.count(b",") + bare.count(b"[") + bare.count(b"{") <= most:
                 return
         raise BadJson(f"The body holds more than {most} values. Send fewer.")
+
+
+def _place_of_half(value: Any) -> str | None:
+    """The path of the first string that no encoder takes, such as messages[0].content; None where that is the whole."""
+    places: list[tuple[str, Any]] = [("", value)]
+    while places:
+        place, value = places.pop()
+        if type(value) is str:
+            if not _is_whole(value):
+                return place or None
+        elif type(value) is list:
+            places += reversed([(f"{place}[{at}]", inner) for at, inner in enumerate(value)])
+        elif type(value) is dict:
+            dot = "." if place else ""
+            if not all(map(_is_whole, value)):
+                return place or None
+            places += reversed([(f"{place}{dot}{name[:64]}", inner) for name, inner in value.items()])
+    return None
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _limit_depth(value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from routing.health.breaker import Subject
 from routing.health.faults import Fault
-from routing.health.rests import Heard
+from routing.health.rests import REMEMBERED, Heard
 
 TABLE = "routing_ejection"
 _CAUSES = {fault.value: fault for fault in Fault}
@@ -15,22 +15,33 @@ _CAUSES = {fault.value: fault for fault in Fault}
 # Narrowed by appending `and`.
 QUERY = """
 select e.offer_id, e.credential_id, e.cause, extract(epoch from e.until - clock_timestamp())::float8,
-       coalesce(extract(epoch from e.probed_until - clock_timestamp()), 0)::float8, e.count, e.closed_at is not null
+       coalesce(extract(epoch from e.probed_until - clock_timestamp()), 0)::float8, e.count, e.closed_at is not null,
+       e.organization_id
   from routing_ejection e
  where (e.closed_at is null or not exists (
          select 1 from routing_ejection o where o.offer_id is not distinct from e.offer_id
             and o.credential_id is not distinct from e.credential_id and o.closed_at is null))
 """
 
-# Parameters: id, offer, credential, cause, seconds, count. What another process opened meanwhile is one with this.
-OPEN = """
-insert into routing_ejection as e (id, offer_id, credential_id, cause, opened_at, until, count, closed_by)
-values (%s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, '')
+# Parameters: id, offer, credential, organization, cause, seconds, count. What another process opened meanwhile is one
+# with this; if it did so for another organization it is for all from now on, and counts from here, unless that was long
+# ago.
+_WIDENED = "(e.organization_id is not null and excluded.organization_id is distinct from e.organization_id)"
+OPEN = f"""
+insert into routing_ejection as e (
+       id, offer_id, credential_id, organization_id, cause, opened_at, until, count, closed_by)
+values (%s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, '')
 on conflict (offer_id, credential_id) where closed_at is null do update
-   set cause = excluded.cause, until = greatest(e.until, excluded.until), count = greatest(e.count, excluded.count),
+   set cause = case when {_WIDENED} or excluded.until > e.until then excluded.cause else e.cause end,
+       until = case when {_WIDENED} then excluded.until else greatest(e.until, excluded.until) end,
+       count = case when {_WIDENED} then excluded.count else greatest(e.count, excluded.count) end,
+       organization_id = case
+           when e.organization_id = excluded.organization_id then e.organization_id
+           when e.organization_id is not null and e.until < clock_timestamp() - make_interval(secs => {REMEMBERED})
+           then excluded.organization_id end,
        probed_until = null, probed_by = null
 returning 1
-"""
+"""  # noqa: S608 - constants of ours
 
 # Parameters: offer, credential.
 CLOSE = """
@@ -76,6 +87,7 @@ def from_rows(rows: Iterable[Sequence[Any]]) -> list[Heard]:
             max(probed, 0.0),
             count,
             closed,
+            organization,
         )
-        for offer, credential, cause, seconds, probed, count, closed in rows
+        for offer, credential, cause, seconds, probed, count, closed, organization in rows
     ]

@@ -15,7 +15,8 @@ class Fault(StrEnum):
     EXHAUSTED = "exhausted"  # 402, or a 429 that speaks of spend: the account has no credit
     OVERLOADED = "overloaded"  # 503, 529
     SERVER_ERROR = "server_error"  # any other 5xx, an unexpected redirect
-    REJECTED = "rejected"  # 400, 404, 413, 422: the request's own fault; only a 404 is tried elsewhere
+    NOT_FOUND = "not_found"  # 404: the provider has no such model, or nothing at the address that is dialled
+    REJECTED = "rejected"  # 400, 413, 422, any other 404: the request's own fault
     FORBIDDEN_ADDRESS = "forbidden_address"  # the egress guard refused the dial
 
 
@@ -36,11 +37,6 @@ _BLAME = {
 }
 
 
-def blame(fault: Fault, status: int | None = None) -> Blame:
-    """Who is to blame for `fault`, which came with HTTP status `status` (None: none was read).
-
-    A 404 speaks of the provider's own catalog: it no longer has the model under that name.
-    """
-    if status == 404:
-        return Blame.OFFER
+def blame(fault: Fault) -> Blame:
+    """Who is to blame for `fault`."""
     return _BLAME.get(fault, Blame.OFFER)

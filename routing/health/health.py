@@ -8,10 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
+from uuid import UUID
 
 from routing.catalog import Credential, Offer
 from routing.health.breaker import Rest, Subject
-from routing.health.faults import Blame
+from routing.health.faults import Blame, Fault
 from routing.health.latency import SIZE_CLASSES, TYPICAL_OUTPUT, Published
 from routing.health.records import Record
 from routing.health.rests import Heard, News, Rests, subjects
@@ -40,9 +41,9 @@ class Standing(NamedTuple):
     """An offer as it stands at a moment, for prompts of one size class.
 
     `credential` is the one to use (None: the provider takes none); `until` when it may be used again, where it may
-    not. `seconds` is how long a typical whole answer is expected to take with the load it has now, `ttft` how long to
-    its first token; `throughput` is tokens a second; `uptime` 0 to 1; None: not known. `known` is False for an offer
-    that is new, or newly recovered, and has few calls yet.
+    not, and `cause` why. `seconds` is how long a typical whole answer is expected to take with the load it has now,
+    `ttft` how long to its first token; `throughput` is tokens a second; `uptime` 0 to 1; None: not known. `known` is
+    False for an offer that is new, or newly recovered, and has few calls yet.
     """
 
     state: State
@@ -54,6 +55,7 @@ class Standing(NamedTuple):
     uptime: float | None
     known: bool
     in_flight: int
+    cause: Fault | None = None
 
     @property
     def probes(self) -> bool:
@@ -74,18 +76,27 @@ class Health:
         self._published: dict[tuple[str, str], list[Published | None]] = {}
         self._learnt_at = 0.0
 
-    def standings(self, offers: Sequence[Offer], size_class: int, now: float) -> list[Standing]:
-        """How each of one model's `offers` stands, in their order."""
+    def standings(
+        self, offers: Sequence[Offer], size_class: int, now: float, tenant: UUID | None = None
+    ) -> list[Standing]:
+        """How each of one model's `offers` stands for a tenant's requests, in their order."""
         found = []
         plain = True
         records = self._records
+        if not self.rests.tenants or tenant not in self.rests.tenants:
+            tenant = None  # it is as everybody else
         for offer in offers:
             record = records.get(offer.id)
             if record is None or record.offer is not offer:
                 record = self._record(offer)
             standing = record.standings.get(size_class)
-            if standing is None or now >= record.fresh_until[size_class]:
-                standing = self._look(record, size_class, now)
+            if tenant is not None:
+                standing = self._look(record, size_class, now, tenant)
+            elif standing is None or now >= record.fresh_until[size_class]:
+                standing = record.standings[size_class] = self._look(record, size_class, now)
+                until = standing.until
+                good_for = now + (FRESH_BUSY if record.in_flight else FRESH)
+                record.fresh_until[size_class] = min(good_for, until) if until > now else good_for
             if standing.state is not USABLE:
                 plain = False
             found.append(standing)
@@ -101,21 +112,25 @@ class Health:
         size_class: int = 0,
         streamed: bool = True,
         claimed: Sequence[Subject] = (),
+        tenant: UUID | None = None,
     ) -> Trial:
         """A dial begins. `probe`: it is the one that tries what rested, as its standing said.
 
-        Where several processes share what rests, `claimed` is the probe they agreed upon.
+        Where several processes share what rests, `claimed` is the probe they agreed upon. `tenant` is whose request it
+        is: what its dials alone find out rests nothing for others.
         """
         if probe and not claimed:
-            claimed = self.claim(offer, credential, now)
-        return Trial(self.rests, self._record(offer), credential, now, size_class, streamed, claimed)
+            claimed = self.claim(offer, credential, now, tenant)
+        return Trial(self.rests, self._record(offer), credential, now, size_class, streamed, claimed, tenant)
 
-    def claim(self, offer: Offer, credential: Credential | None, now: float) -> list[Subject]:
+    def claim(
+        self, offer: Offer, credential: Credential | None, now: float, tenant: UUID | None = None
+    ) -> list[Subject]:
         """Takes the probe of an offer, before its dial; empty when there is none to have.
 
         What is claimed must be begun or given back with `rests.release`.
         """
-        return self.rests.claim(offer.id, None if credential is None else credential.id, now)
+        return self.rests.claim(offer.id, None if credential is None else credential.id, now, tenant)
 
     def learn(self, rows: Iterable[Published], now: float) -> None:
         """Takes over the published statistics, in place of the ones before."""
@@ -135,12 +150,16 @@ class Health:
         """Takes over what other processes decided."""
         self.rests.hear(rows, now)
 
-    def _recovered(self, subject: Subject, now: float) -> None:
+    def _recovered(self, rest: Rest, now: float) -> None:
         """An offer's breaker closed: what was known of it before holds no more."""
-        if subject.offer is not None and subject.credential is None:
-            record = self._records.get(subject.offer)
-            if record is not None:
-                record.recover(now)
+        offer, credential = rest.subject
+        record = self._records.get(offer) if offer is not None and credential is None else None
+        if record is None:
+            return
+        if rest.tenant is None:
+            record.recover(now)
+        else:
+            record.outcomes.forget(rest.tenant)
 
     def _forget_standings(self) -> None:
         for record in self._records.values():
@@ -157,11 +176,11 @@ class Health:
         record.standings.clear()
         return record
 
-    def _look(self, record: Record[Standing], size_class: int, now: float) -> Standing:
-        state, until, credential = self._state(record.offer, now)
+    def _look(self, record: Record[Standing], size_class: int, now: float, tenant: UUID | None = None) -> Standing:
+        state, until, credential, cause = self._state(record.offer, now, tenant)
         ttft, token, known = record.pace(size_class, now, now - self._learnt_at)
         seconds = None if ttft is None else ttft + TYPICAL_OUTPUT * (token or 0.0)
-        standing = Standing(
+        return Standing(
             state,
             credential,
             until,
@@ -171,39 +190,39 @@ class Health:
             record.uptime(size_class, now, now - self._learnt_at),
             known,
             record.in_flight,
+            cause,
         )
-        record.standings[size_class] = standing
-        good_for = now + (FRESH_BUSY if record.in_flight else FRESH)
-        record.fresh_until[size_class] = min(good_for, until) if until > now else good_for
-        return standing
 
-    def _state(self, offer: Offer, now: float) -> tuple[State, float, Credential | None]:
+    def _state(
+        self, offer: Offer, now: float, tenant: UUID | None
+    ) -> tuple[State, float, Credential | None, Fault | None]:
         if offer.forced == "open" or (not offer.credentials and offer.provider.auth_style != "none"):
-            return REFUSED, math.inf, None
+            return REFUSED, math.inf, None, None
         first = offer.credentials[0] if offer.credentials else None
-        open = self.rests.open
-        if not open:
-            return USABLE, 0.0, first
-        rest = open.get(Subject(offer.id, None))
+        if not self.rests.open:
+            return USABLE, 0.0, first, None
+        find = self.rests.find
+        rest = find(Subject(offer.id, None), tenant)
         probe = False
         if rest is not None and not (offer.forced == "closed" and rest.blame is Blame.OFFER):
             if now < rest.until:
-                return RESTING if rest.blame is Blame.OFFER else COOLING, rest.until, first
+                return RESTING if rest.blame is Blame.OFFER else COOLING, rest.until, first, rest.cause
             if now < rest.probed_until:
-                return RESTING, rest.probed_until, first
+                return RESTING, rest.probed_until, first, rest.cause
             probe = True
         if first is None:
-            return PROBE if probe else USABLE, 0.0, None
-        soonest, probing = math.inf, False
+            return PROBE if probe else USABLE, 0.0, None, None
+        soonest, probing, cause = math.inf, False, None
         for credential in offer.credentials:
-            rests = [found for found in map(open.get, subjects(offer.id, credential.id)[1:]) if found]
+            rests = [found for of in subjects(offer.id, credential.id)[1:] if (found := find(of, tenant))]
             until = max((found.until for found in rests), default=0.0)
             probed = max((found.probed_until for found in rests), default=0.0)
             if until <= now and probed <= now:
-                return PROBE if probe or rests else USABLE, 0.0, credential
+                return PROBE if probe or rests else USABLE, 0.0, credential, None
             probing = probing or until <= now
-            soonest = min(soonest, max(until, probed))
-        return RESTING if probing else COOLING, soonest, first
+            if max(until, probed) < soonest:
+                soonest, cause = max(until, probed), max(rests, key=lambda found: found.until).cause
+        return RESTING if probing else COOLING, soonest, first, cause
 
     def _spare(self, offers: Sequence[Offer], found: list[Standing]) -> list[Standing]:
         """Lets no more than half of a model's offers rest, and none when there would be no other left.

@@ -1,8 +1,10 @@
 """Everything that rests just now, in one process's memory, and what it was told by the others."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from routing.health.breaker import PROBE_SECONDS, Rest, Subject, rest_seconds
@@ -30,63 +32,136 @@ class Heard:
     probed_seconds: float
     count: int
     closed: bool
+    tenant: UUID | None = None
+
+
+class Past(NamedTuple):
+    """What is remembered of a rest that ended: which in a row it was, until when that counts, and when it ended."""
+
+    number: int
+    until: float
+    ended: float
 
 
 class Rests:
     """The open rests. `tell` hears of everything that this process decides, at once and outside any await; `changed`
-    whenever there is more or less to rest; `recovered` of each subject that may be used again, whoever found out.
+    whenever there is more or less to rest; `recovered` of each rest that is over, whoever found out.
+
+    A subject rests for nobody, for one tenant, or for all. What one tenant's requests find out makes it rest for these;
+    when another tenant's find out the same, it is no longer one tenant's affair, and a rest for all begins. `tenants`
+    are those that something rests for alone.
     """
 
     def __init__(
         self,
         tell: Callable[[News, Rest, float], None],
         changed: Callable[[], None],
-        recovered: Callable[[Subject, float], None],
+        recovered: Callable[[Rest, float], None],
     ) -> None:
         self.open: dict[Subject, Rest] = {}
-        self._past: dict[Subject, tuple[int, float]] = {}  # how many in a row, and until when that is remembered
+        self.tenants: frozenset[UUID] = frozenset()
+        self._past: dict[tuple[Subject, UUID | None], Past] = {}
         self._tell = tell
-        self._changed = changed
+        self._told_changed = changed
         self._recovered = recovered
 
-    def rest(self, subject: Subject, cause: Fault, now: float, cooldown: float, least: float = 0.0) -> None:
-        """Rests `subject`, longer each time in a row, `least` seconds at least."""
-        self._open(subject, cause, now, lambda count: max(rest_seconds(cooldown, count), least))
+    def find(self, subject: Subject, tenant: UUID | None) -> Rest | None:
+        """The rest of `subject` that holds for a tenant."""
+        rest = self.open.get(subject)
+        return rest if rest is None or rest.holds_for(tenant) else None
 
-    def cool(self, subject: Subject, cause: Fault, now: float, seconds: float) -> None:
+    def rest(
+        self,
+        subject: Subject,
+        cause: Fault,
+        now: float,
+        cooldown: float,
+        least: float = 0.0,
+        *,
+        tenant: UUID | None = None,
+        probed: bool = False,
+        started: float = math.inf,
+    ) -> None:
+        """Rests `subject`, longer each time in a row, `least` seconds at least.
+
+        `tenant`: whose request says so; None: it is known without any. `probed`: it was the probe of what rested.
+        `started`: when the call began that says so: it grows no rest that it did not know of.
+        """
+        self._open(
+            subject, cause, now, lambda count: max(rest_seconds(cooldown, count), least), least, tenant, probed, started
+        )
+
+    def cool(
+        self,
+        subject: Subject,
+        cause: Fault,
+        now: float,
+        seconds: float,
+        *,
+        tenant: UUID | None = None,
+        probed: bool = False,
+        started: float = math.inf,
+    ) -> None:
         """Rests `subject` for so long, however often it has been."""
-        self._open(subject, cause, now, lambda _: seconds)
+        self._open(subject, cause, now, lambda _: seconds, seconds, tenant, probed, started)
 
-    def _open(self, subject: Subject, cause: Fault, now: float, seconds: Callable[[int], float]) -> None:
+    def _open(
+        self,
+        subject: Subject,
+        cause: Fault,
+        now: float,
+        seconds: Callable[[int], float],
+        least: float,
+        tenant: UUID | None,
+        probed: bool,
+        started: float,
+    ) -> None:
         before = self.open.get(subject)
-        count, remembered = self._past.get(subject, (0, 0.0))
-        if before is not None:
-            count = before.count
-        elif now > remembered:
-            count = 0
-        rest = Rest(subject, cause, now, now + seconds(count + 1), count + 1, unheard=True)
+        if before is not None and not (before.tenant is None or before.tenant == tenant):
+            # Another tenant's, and so for all from now on; unless that was long ago.
+            if now <= before.until + REMEMBERED:
+                tenant = None
+            before = None
+        if before is None:
+            past = self._past.get((subject, tenant), Past(0, 0.0, -math.inf))
+            if started < past.ended:
+                return
+            count = past.number + 1 if now <= past.until else 1
+            rest = Rest(subject, cause, now, now + seconds(count), count)
+        elif probed or (started >= before.since and now >= before.until and now >= before.probed_until):
+            tenant, count = before.tenant, before.count + 1
+            rest = Rest(subject, cause, now, now + seconds(count), count)
+        elif now + least > before.until:  # one of several that find out the same
+            tenant = before.tenant
+            rest = replace(before, cause=cause, until=now + least)
+        else:
+            return
+        rest.unheard, rest.tenant = True, tenant
         self.open[subject] = rest
         self._changed()
         self._tell(News.OPENED, rest, now)
+
+    def _changed(self) -> None:
+        self.tenants = frozenset(rest.tenant for rest in self.open.values() if rest.tenant is not None)
+        self._told_changed()
 
     def close(self, subject: Subject, now: float, *, tell: bool = True) -> None:
         """The subject may be used again."""
         rest = self.open.pop(subject, None)
         if rest is None:
             return
-        self._past = {past: of for past, of in self._past.items() if now <= of[1]}
-        self._past[subject] = rest.count, now + max(REMEMBERED, 2 * (rest.until - rest.since))
+        self._past = {of: past for of, past in self._past.items() if now <= past.until}
+        until = now + max(REMEMBERED, 2 * (rest.until - rest.since))
+        self._past[subject, rest.tenant] = Past(rest.count, until, now)
         self._changed()
         if tell:
             self._tell(News.CLOSED, rest, now)
-        self._recovered(subject, now)
+        self._recovered(rest, now)
 
-    def claim(self, offer: int, credential: UUID | None, now: float) -> list[Subject]:
+    def claim(self, offer: int, credential: UUID | None, now: float, tenant: UUID | None = None) -> list[Subject]:
         """Takes the probes of what is due; none while another one has them."""
         due = [
-            rest
-            for rest in map(self.open.get, subjects(offer, credential))
-            if rest is not None and rest.until <= now and rest.probed_until <= now
+            rest for rest in self._holding(offer, credential, tenant) if rest.until <= now and rest.probed_until <= now
         ]
         for rest in due:
             rest.probed_until = now + PROBE_SECONDS
@@ -104,13 +179,14 @@ class Rests:
                 if tell:
                     self._tell(News.RELEASED, rest, now)
 
-    def busy(self, offer: int, credential: UUID | None, now: float) -> bool:
+    def busy(self, offer: int, credential: UUID | None, now: float, tenant: UUID | None = None) -> bool:
         """Whether an offer with this credential may not be used by a request without its probe."""
-        return any(
-            now < rest.until or now < rest.probed_until
-            for rest in map(self.open.get, subjects(offer, credential))
-            if rest is not None
-        )
+        return any(now < rest.until or now < rest.probed_until for rest in self._holding(offer, credential, tenant))
+
+    def _holding(self, offer: int, credential: UUID | None, tenant: UUID | None) -> Iterator[Rest]:
+        for subject in subjects(offer, credential):
+            if (rest := self.find(subject, tenant)) is not None:
+                yield rest
 
     def defer(self, subject: Subject, until: float) -> None:
         """Leaves the probe of `subject` to others until then."""
@@ -130,7 +206,9 @@ class Rests:
             if before is not None and before.unheard and until < before.until - CLOCKS:
                 continue  # what this process decided is still on its way to where the row was read from
             since = now if before is None else before.since
-            self.open[row.subject] = Rest(row.subject, row.cause, since, until, row.count, now + row.probed_seconds)
+            self.open[row.subject] = Rest(
+                row.subject, row.cause, since, until, row.count, now + row.probed_seconds, tenant=row.tenant
+            )
         self._changed()
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from routing.catalog import Credential
-from routing.health.breaker import Subject, cool_seconds
+from routing.health.breaker import Evidence, Subject, cool_seconds
 from routing.health.faults import Blame, Fault, blame
 from routing.health.records import Record
 from routing.health.rests import Rests, subjects
@@ -14,14 +15,16 @@ class Trial:
     """Ends exactly once, by `succeeded`, `failed` or `left`; what is told afterwards changes nothing."""
 
     __slots__ = (
-        "_claimed", "_credential", "_ended", "_first", "_record", "_rests", "_size_class", "_started", "_streamed",
+        "_claimed", "_credential", "_ended", "_first", "_record", "_rests", "_size_class", "_started",
+        "_streamed", "_tenant",
     )  # fmt: skip
 
     def __init__(
         self, rests: Rests, record: Record[Any], credential: Credential | None, now: float, size_class: int,
-        streamed: bool, claimed: Sequence[Subject],
+        streamed: bool, claimed: Sequence[Subject], tenant: UUID | None,
     ) -> None:  # fmt: skip
         self._rests = rests
+        self._tenant = tenant
         self._record = record
         self._credential = credential
         self._started = now
@@ -67,24 +70,35 @@ class Trial:
         """The dial came to nothing. `retry_after` is what the provider asked for, in seconds; `status` its HTTP one."""
         if not self._end():
             return
-        offer, provider = self._record.offer, self._record.offer.provider
-        blamed = blame(fault, status)
+        blamed = blame(fault)
         if fault is Fault.TIMEOUT:
             self._took_at_least(now)
         if blamed is Blame.OFFER or (blamed is Blame.CREDENTIAL and self._credential is None):
             self._offer_failed(fault, now, retry_after)
-            return
-        rests = self._rests
+        else:
+            self._limited_or_refused(blamed, fault, now, retry_after, status)
+
+    def _limited_or_refused(
+        self, blamed: Blame, fault: Fault, now: float, retry_after: float | None, status: int | None
+    ) -> None:
+        offer, rests = self._record.offer, self._rests
         credential = None if self._credential is None else self._credential.id
         if credential is not None or blamed is Blame.NOBODY:
             self._answered(now, credential_taken=blamed is Blame.NOBODY)
         # Else it is the offer itself that is limited, and its rest goes on.
+        cooldown = offer.provider.cooldown
         if blamed is Blame.COOL:
-            rests.cool(Subject(offer.id, credential), fault, now, cool_seconds(provider.cooldown, retry_after))
+            subject, seconds = Subject(offer.id, credential), cool_seconds(cooldown, retry_after)
+            rests.cool(subject, fault, now, seconds, **self._witness(subject))
         elif blamed is Blame.CREDENTIAL:
             # A 403 speaks of what the credential may not do here, and not of what it is.
-            rests.rest(Subject(offer.id if status == 403 else None, credential), fault, now, provider.cooldown)
+            subject = Subject(offer.id if status == 403 else None, credential)
+            rests.rest(subject, fault, now, cooldown, **self._witness(subject))
         rests.release(self._claimed, now)
+
+    def _witness(self, subject: Subject) -> Any:
+        """Who says so: see `Rests.rest`."""
+        return {"tenant": self._tenant, "probed": subject in self._claimed, "started": self._started}
 
     def left(self, now: float) -> None:
         """It ended without a verdict: the client left, or another dial won."""
@@ -119,16 +133,16 @@ class Trial:
             pace.ttft.observe(waited, now)
 
     def _answered(self, now: float, *, credential_taken: bool = True) -> None:
-        """The offer, and the credential it was used with, work: what rested may be used again.
+        """The offer, and the credential it was used with, work: what rested for this tenant may be used again.
 
         A call that began before the rest says nothing about it.
         """
-        open, offer = self._rests.open, self._record.offer
-        if not open:
+        offer = self._record.offer
+        if not self._rests.open:
             return
         credential = None if self._credential is None else self._credential.id
         for subject in subjects(offer.id, credential)[: None if credential_taken else 1]:
-            rest = open.get(subject)
+            rest = self._rests.find(subject, self._tenant)
             if rest is not None and rest.since <= self._started:
                 self._rests.close(subject, now)
 
@@ -136,14 +150,13 @@ class Trial:
         record, rests = self._record, self._rests
         subject, provider = Subject(record.offer.id, None), record.offer.provider
         least = 0.0 if retry_after is None else cool_seconds(0.0, retry_after)
-        rest = rests.open.get(subject)
         others = [claimed for claimed in self._claimed if claimed != subject]
-        if rest is not None:
-            # Of several that fail after the rest only the first prolongs it.
-            if subject in self._claimed or (now >= rest.until and now >= rest.probed_until):
-                rests.rest(subject, fault, now, provider.cooldown, least)
-        elif (self._started if self._first is None else self._first) >= record.recovered_at:
-            enough = record.outcomes.bad(now, provider.failure_threshold)
-            if enough and record.offer.forced != "closed":
-                rests.rest(subject, fault, now, provider.cooldown, least)
+        began = self._started if self._first is None else self._first
+        if rests.find(subject, self._tenant) is not None:
+            rests.rest(subject, fault, now, provider.cooldown, least, **self._witness(subject))
+        elif began >= record.recovered_at:
+            evidence = record.outcomes.bad(now, provider.failure_threshold, self._tenant)
+            if evidence is not Evidence.NONE and record.offer.forced != "closed":
+                tenant = self._tenant if evidence is Evidence.OWN else None
+                rests.rest(subject, fault, now, provider.cooldown, least, tenant=tenant, started=began)
         rests.release(others, now)

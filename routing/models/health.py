@@ -4,6 +4,7 @@ import uuid
 
 from django.db import models
 
+from accounts.models import Organization
 from routing.models.model import Offer
 from routing.models.provider import Credential
 
@@ -16,7 +17,8 @@ class ClosedBy(models.TextChoices):
 
 
 class Ejection(models.Model):
-    """An offer, a credential wherever it is used, or the one with the other, that rests or rested.
+    """An offer, a credential wherever it is used, or the one with the other, that rests or rested: for all, or for the
+    organization whose requests alone have failed.
 
     One row from the failure that opened it to the call that succeeded: a probe that failed moves `until` and raises
     `count`. Written by the gateway processes; they hear of each other's by the changes of this table.
@@ -25,6 +27,7 @@ class Ejection(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     offer = models.ForeignKey(Offer, on_delete=models.CASCADE, null=True, related_name="ejections")
     credential = models.ForeignKey(Credential, on_delete=models.CASCADE, null=True, related_name="ejections")
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, null=True, related_name="+")
     cause = models.CharField(max_length=32, help_text="The fault that opened it, or the last probe's.")
     opened_at = models.DateTimeField()
     until = models.DateTimeField(help_text="Then one request probes it.")

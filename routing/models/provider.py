@@ -14,15 +14,21 @@ from accounts.models import slug_validator
 from accounts.sealing import open_sealed, seal
 from routing.base_url import BadUrl, parse_base_url
 
+# What is pasted most often in place of a base URL; calls would go to the path twice.
+ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+
 
 def validate_base_url(text: str) -> None:
-    """Raises ValidationError for what is no base URL of the one grammar."""
+    """Raises ValidationError for what is no base URL of the one grammar, or is a whole endpoint."""
     try:
         parse_base_url(text)
     except BadUrl:
         raise ValidationError(
             "Write it like https://api.example.com/v1, without user, query, fragment or escapes."
         ) from None
+    for path in ENDPOINTS:
+        if text.rstrip("/").endswith(path):
+            raise ValidationError(f"This is an endpoint, not a base URL: leave {path} off, it is added to each call.")
 
 
 class Protocol(models.TextChoices):

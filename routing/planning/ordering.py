@@ -40,10 +40,13 @@ class Reason(StrEnum):
     PARAMETERS = "parameters"
     UNPRICED = "unpriced"
     TOO_DEAR = "too_dear"
+    CREDIT = "credit"
     NO_CREDENTIAL = "no_credential"
     FORCED_OPEN = "forced_open"
     RESTING = "resting"
     COOLING = "cooling"
+    REFUSED = "refused"
+    EXHAUSTED = "exhausted"
     NO_FALLBACK = "no_fallback"
 
 
@@ -66,12 +69,15 @@ WORDS: dict[Reason, str] = {
     Reason.MODALITY: "left out: it does not read what the request holds",
     Reason.CONTEXT: "left out: its context is too small for the prompt",
     Reason.PARAMETERS: "left out: it ignores parameters, and the caller is strict",
-    Reason.UNPRICED: "left out: its price is unknown and the key has a highest price a request",
+    Reason.UNPRICED: "left out: its price is unknown, and a hard budget or a highest price a request applies",
     Reason.TOO_DEAR: "left out: its worst case is above the key's highest price a request",
+    Reason.CREDIT: "left out: what a hard budget has left does not cover it",
     Reason.NO_CREDENTIAL: "left out: its provider has no usable credential",
     Reason.FORCED_OPEN: "left out: an operator has switched it off",
     Reason.RESTING: "left out: it failed lately and rests",
-    Reason.COOLING: "left out: it limits our rate, or its credentials are spent, for now",
+    Reason.COOLING: "left out: it limits our rate, for now",
+    Reason.REFUSED: "left out: it refused the gateway's credential lately",
+    Reason.EXHAUSTED: "left out: the gateway's account there is exhausted, for now",
     Reason.NO_FALLBACK: "left out: no fallback is wished",
 }
 

@@ -8,11 +8,12 @@
 What does not change between requests is worked out once for each model and policy (`routing.planning.prospect`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from routing.catalog import Offer
+from routing.health.faults import Fault
 from routing.health.health import LAST, PROBE, USABLE, Health, Standing, State
 from routing.health.latency import size_class
 from routing.planning.affinity import BYTES_A_TOKEN, LIKELY_ANSWER, seat
@@ -42,15 +43,34 @@ class Plan:
         self._order = order
         self.wanted = wanted
         self.size_class = size_class
-        self.policy = policy = parts[0].prospect.policy
+        self.policy = parts[0].prospect.policy
         self.seed = seed
         self.choice: dict[str, Any] | None = None  # how the model was chosen, when the gateway chose it
         self.taken: list[Candidate] = []
         self.input_tokens = 0
-        for place, (part, at) in enumerate(order[: policy.max_attempts or 1]):
-            self.taken.append(part.candidate(at, wanted, place, True))
+        self._take()
+
+    def _take(self) -> None:
+        """Takes as many as may be dialled; those that are taken stay the same objects."""
+        for place in range(len(self.taken), min(self.policy.max_attempts or 1, len(self._order))):
+            part, at = self._order[place]
+            self.taken.append(part.candidate(at, self.wanted, place, True))
             if part.input_tokens > self.input_tokens:
                 self.input_tokens = part.input_tokens
+
+    def leave_out(self, reasons: Mapping[int, Reason]) -> None:
+        """Takes offers out of the order by their places in it, for a reason that was found since; others move up."""
+        order = []
+        for place, (part, at) in enumerate(self._order):
+            if (reason := reasons.get(place)) is None:
+                order.append((part, at))
+            else:
+                part.out[at] = reason
+        self._order = order
+        self.taken = [candidate for candidate in self.taken if candidate.position not in reasons]
+        for place, candidate in enumerate(self.taken):
+            candidate.position = place
+        self._take()
 
     def ordered(self) -> list[Candidate]:
         """Those that may be dialled, in order: `taken`, then those past the most attempts."""
@@ -60,11 +80,6 @@ class Plan:
     def candidates(self) -> list[Candidate]:
         """Every offer of every model, each once: those in order, then those left out."""
         return self.ordered() + [candidate for part in self._parts for candidate in part.left_out(self.wanted)]
-
-    def retry_after(self, now: float) -> float | None:
-        """Seconds from `now` (monotonic) until the first cooling offer may be used again; None: none is cooling."""
-        times = [until for part in self._parts if (until := part.cool_again()) is not None]
-        return max(0.0, min(times) - now) if times else None
 
     def record(self) -> dict[str, Any]:
         """What is kept with the generation, as plain JSON, without what is as usual.
@@ -131,7 +146,7 @@ def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: D
         wanted.text_bytes
         + wanted.images * model.image_token_bound
         + wanted.audios * model.audio_token_bound
-        + wanted.files * model.file_token_bound
+        + max(wanted.files * model.file_token_bound, wanted.file_bytes)
     )
     part = Part(prospect, prospect.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
     able: Sequence[int] = prospect.every
@@ -180,7 +195,11 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
         cap = part.prospect.offers[at].max_output
         if wanted.output_cap is not None and wanted.output_cap < cap:
             cap = wanted.output_cap
-        price = part.prices.ceilings[at].at(part.input_tokens).price(part.input_tokens, cap * wanted.copies)
+        price = (
+            part.prices.ceilings[at]
+            .at(part.input_tokens)
+            .price(part.input_tokens, cap * wanted.copies, wanted.searches_at(part.prospect.offers[at]))
+        )
         if price is not None and price <= most:
             kept.append(at)
         else:
@@ -195,7 +214,7 @@ def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:
     return Reason.PARAMETERS if lacks else None
 
 
-_OUT = {State.RESTING: Reason.RESTING, State.COOLING: Reason.COOLING}
+_COOLING = {Fault.AUTH: Reason.REFUSED, Fault.EXHAUSTED: Reason.EXHAUSTED}
 
 
 def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, size: int) -> Sequence[int]:
@@ -203,7 +222,7 @@ def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, siz
     prospect = part.prospect
     everyone = able is prospect.every
     offers = prospect.offers if everyone else [prospect.offers[at] for at in able]
-    found = health.standings(offers, size, wanted.clock)
+    found = health.standings(offers, size, wanted.clock, wanted.tenant)
     if everyone:
         part.standings = found  # type: ignore[assignment]
     else:
@@ -226,10 +245,17 @@ def _without_resting(part: Part, able: Sequence[int], found: Sequence[Standing])
             usable.append(at)
             part.last.append(at)
         else:
-            forced = part.prospect.offers[at].forced == "open"
-            refused = Reason.FORCED_OPEN if forced else Reason.NO_CREDENTIAL
-            part.out[at] = _OUT.get(standing.state, refused)
+            part.out[at] = _why_out(standing, part.prospect.offers[at])
     return usable
+
+
+def _why_out(standing: Standing, offer: Offer) -> Reason:
+    """Why an offer may not be used now."""
+    if standing.state is State.RESTING:
+        return Reason.RESTING
+    if standing.state is State.COOLING:
+        return _COOLING.get(standing.cause, Reason.COOLING) if standing.cause else Reason.COOLING
+    return Reason.FORCED_OPEN if offer.forced == "open" else Reason.NO_CREDENTIAL
 
 
 def _arrange(part: Part, usable: Sequence[int], wanted: Wanted, dice: Dice) -> None:

@@ -76,7 +76,7 @@ class Prospect:
         allowed: list[Offer] = []
         excluded: list[tuple[Offer, str]] = []
         for offer in sorted(model.offers, key=lambda offer: (offer.priority, offer.id)):
-            reason = _excluded(offer, policy)
+            reason = why_excluded(offer, policy)
             if reason is None:
                 allowed.append(offer)
             else:
@@ -169,7 +169,8 @@ def prospect(model: Model, policy: Policy) -> Prospect:
     return found
 
 
-def _excluded(offer: Offer, policy: Policy) -> str | None:
+def why_excluded(offer: Offer, policy: Policy) -> str | None:
+    """Why a policy allows an offer in no case, as a plan says it; None: it may be used."""
     provider = offer.provider
     if policy.only_providers is not None and not _matches_any(offer, policy.only_providers):
         return "not_allowed"

@@ -40,7 +40,9 @@ from routing.replay.foresight import Foresight
 CHUNK = 500  # generations read at once, between two looks at whether to go on
 OLDEST_ATTEMPT = timedelta(hours=1)  # attempts bear newer ids than their generation, clocks differ
 # Why an offer could not take a request whatever the policy says; other such reasons the plan finds again.
-UNABLE = frozenset((Reason.PARAMETERS.value, Reason.RESTING.value, Reason.COOLING.value))
+UNABLE = frozenset(
+    reason.value for reason in (Reason.PARAMETERS, Reason.RESTING, Reason.COOLING, Reason.REFUSED, Reason.EXHAUSTED)
+)
 TOKENS = (
     ("prompt", "prompt_tokens"),
     ("completion", "completion_tokens"),
@@ -237,6 +239,8 @@ def _wanted(usage: Usage, kept: Mapping[str, Any]) -> Wanted:
         images=kept.get("images", 0),
         audios=kept.get("audios", 0),
         files=kept.get("files", 0),
+        file_bytes=kept.get("file_bytes", 0),
+        searches=kept.get("searches", 0),
         modalities=frozenset(kept.get("modalities", ())),
         formats=frozenset(kept.get("formats", ())),
     )

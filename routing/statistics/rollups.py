@@ -80,7 +80,7 @@ select 'minute', date_trunc('minute', billing_moment(a.id), 'UTC'), a.model, a.p
                  when a.ttft_ms is not null then a.completion_tokens - 1 end as tokens
  ) t
  cross join lateral (
-     select case when a.upstream_status = 404 then 'offer' when a.fault = any(%(clients)s) then 'client'
+     select case when a.fault = any(%(clients)s) then 'client'
                  when a.fault = any(%(others)s) then 'nobody' else 'offer' end as blame
  ) j
  where a.id >= %(from_id)s and a.id < %(to_id)s and a.status in ('completed', 'failed', 'cancelled')

@@ -1,0 +1,1 @@
+"""What a hostile caller tries, and what the others see of it: nothing."""

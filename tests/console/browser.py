@@ -1,5 +1,6 @@
 """The console as a browser meets it: an operator's session, every request under the console's database role."""
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,6 +113,13 @@ def make_entry(usage: Usage, **fields: Any) -> LedgerEntry:
     )
     LedgerEntry.objects.bulk_create([entry])  # `save` is closed: the product writes the ledger in SQL
     return entry
+
+
+def exact(shown: str) -> str:
+    """The amount behind a rounded one, with all its digits: what its title says."""
+    found = re.search(r'title="([^"]*)"', shown)
+    assert found is not None, shown
+    return found[1]
 
 
 PAGES = (

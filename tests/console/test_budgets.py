@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.models import Budget, Counter, Limit
-from tests.console.browser import console, make_usage, submit
+from tests.console.browser import console, exact, make_usage, submit
 from tests.stage.cast import Tenant
 
 LIST = reverse("admin:billing_budget_changelist")
@@ -27,7 +27,9 @@ def make(client: Client, tenant: Tenant, **fields: Any) -> Any:
 def shown(client: Client, tenant: Tenant) -> list[tuple[str, str, str]]:
     """What the list says of `tenant`'s budgets: amount, spent, on hold."""
     page = client.get(LIST, {"q": tenant.organization.slug}).context["cl"]
-    return [(a.amount_shown(row), a.used(row), a.held(row)) for a in [page.model_admin] for row in page.result_list]
+    admin = page.model_admin
+    found = [(admin.amount_shown(row), admin.used(row), admin.held(row)) for row in page.result_list]
+    return [(exact(amount), exact(used), exact(held)) for amount, used, held in found]
 
 
 def test_it_works(alice: Tenant) -> None:

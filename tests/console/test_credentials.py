@@ -1,5 +1,6 @@
 """Providers in the console: a secret goes in, never comes out, and is bound to the address it was typed for."""
 
+import html
 import secrets
 from typing import Any
 
@@ -232,3 +233,20 @@ def test_it_refuses_an_address_that_can_be_read_in_two_ways(address: str, provid
 )
 def test_it_takes_a_plain_address(address: str) -> None:
     validate_base_url(address)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:11434/v1", "https://192.168.1.20/v1", "http://vendor.example"])
+def test_an_address_that_is_not_dialled_is_told_when_it_is_saved(provider: Provider, address: str) -> None:
+    said = html.unescape(change(console(), provider, base_url=address).content.decode())
+    assert f"{address} will not be dialled: " in said
+    assert "to EGRESS_ALLOW and start the gateway anew." in said
+    assert Provider.objects.get(pk=provider.pk).base_url == address
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("path", ["/chat/completions", "/completions", "/responses", "/messages", "/embeddings"])
+def test_a_whole_endpoint_is_no_base_url(provider: Provider, path: str, end: str) -> None:
+    response = change(console(), provider, base_url=f"{ADDRESS}{path}{end}")
+    assert f"leave {path} off" in response.content.decode()
+    assert Provider.objects.get(pk=provider.pk).base_url == ADDRESS
+    validate_base_url("https://vendor.example/models")  # a base path that a vendor has

@@ -72,6 +72,7 @@ def test_it_works(alice: Tenant) -> None:
         "provider": "vendor",
         "upstream_model": "model-1",
         "upstream_id": "chatcmpl-1",
+        "service_tier": "",
         "stream": "true",
         "end_user": 'quote " comma , line\r\nbreak',
         "app": "Sheets",
@@ -247,7 +248,8 @@ def peak(server: Gateway) -> int:
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
-ROWS = 60_000
+ROWS = 25_000
+WIDE = "x" * 700  # a row makes a kilobyte
 COPY_ROWS = """
 insert into billing_usage
 select (jsonb_populate_record(u, jsonb_build_object('id', lpad(to_hex(('x' || left(replace(u.id::text, '-', ''), 12))
@@ -258,7 +260,7 @@ select (jsonb_populate_record(u, jsonb_build_object('id', lpad(to_hex(('x' || le
 
 def test_a_large_export_streams(server: Gateway) -> None:
     tenant = make_tenant("alice")
-    first = make_usage(tenant, at=timezone.now() - timedelta(hours=1), end_user="x" * 100)
+    first = make_usage(tenant, at=timezone.now() - timedelta(hours=1), end_user=WIDE)
     with connection.cursor() as cursor:
         cursor.execute(COPY_ROWS, [ROWS - 1, first.pk])
     asked = {"organization": str(tenant.organization.pk)}
@@ -279,9 +281,9 @@ def test_a_large_export_streams(server: Gateway) -> None:
 
 def test_a_reader_who_leaves_frees_the_connection(server: Gateway) -> None:
     tenant = make_tenant("alice")
-    first = make_usage(tenant, at=timezone.now() - timedelta(hours=1), end_user="x" * 100)
+    first = make_usage(tenant, at=timezone.now() - timedelta(hours=1), end_user=WIDE)
     with connection.cursor() as cursor:
-        cursor.execute(COPY_ROWS, [20_000, first.pk])
+        cursor.execute(COPY_ROWS, [8_000, first.pk])
     with log_in(server) as client:
         with client.stream("GET", EXPORT, params={"organization": str(tenant.organization.pk)}) as response:
             next(response.iter_raw())

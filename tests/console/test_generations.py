@@ -1,9 +1,11 @@
 """Generations in the console: found by time, tenant and name without counting, shown with their arithmetic."""
 
+import html
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
@@ -14,11 +16,13 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounts.console import CountlessPaginator, dollars, money
 from billing.console.filters import Range, asked_range
+from billing.console.generations import GenerationPage
 from billing.ids import first_id
 from billing.models import Usage
-from tests.console.browser import console, make_attempt, make_entry, make_usage
-from tests.stage.cast import Tenant, make_key
+from tests.console.browser import console, exact, make_attempt, make_entry, make_usage
+from tests.stage.cast import NOBODYS, Tenant, make_key
 
 LIST = reverse("admin:billing_usage_changelist")
 DAY = datetime(2026, 3, 14, tzinfo=UTC)
@@ -182,7 +186,7 @@ def test_it_filters_by_what_the_client_says(alice: Tenant) -> None:
 
 
 @pytest.mark.parametrize("name", ["organization", "project", "key", "status", "basis"])
-@pytest.mark.parametrize("value", [str(uuid4()), "other", "'", "\0"])
+@pytest.mark.parametrize("value", [NOBODYS, "other", "'", "\0"])
 def test_a_choice_that_is_none_shows_nothing(name: str, value: str, alice: Tenant) -> None:
     make_usage(alice)
     assert listed(console(), **{**of(alice), name: value}) == []
@@ -259,7 +263,7 @@ def test_it_says_when_a_price_is_unknown(alice: Tenant) -> None:
     assert "$0" in response.content.decode() and "unknown" in response.content.decode()
 
 
-@pytest.mark.parametrize("id", ["not-an-id", str(uuid4())])
+@pytest.mark.parametrize("id", ["not-an-id", NOBODYS])
 def test_it_knows_no_other_generation(id: str) -> None:
     response = console().get(f"{LIST}{id}/change/")
     assert (response.status_code, response["Location"]) == (302, reverse("admin:index"))
@@ -290,3 +294,61 @@ def test_it_shows_where_it_could_have_gone_and_why(alice: Tenant) -> None:
     assert decided in html and "it failed lately and rests" in html
     without = console().get(reverse("admin:billing_usage_change", args=[make_usage(alice).pk]))
     assert "No plan was kept with it." in without.content.decode()
+
+
+def test_pages_keep_their_filters_to_the_last(alice: Tenant, charlie: Tenant) -> None:
+    """Walked by its own links a filtered list shows each of its rows once and nobody else's, and says where it ends."""
+    most = CountlessPaginator.PAGES * GenerationPage.list_per_page
+    pattern = make_usage(alice)
+    now = first_id(timezone.now()).int
+    Usage.objects.bulk_create(copied(pattern, UUID(int=now + number)) for number in range(most + 10))
+    make_usage(charlie)
+    client = console()
+    mine = f"{LIST}?organization={alice.organization.pk}"
+
+    def walk(address: str) -> tuple[list[UUID], str]:
+        page = client.get(address, follow=True)
+        rows = page.context["cl"].result_list
+        assert {row.organization for row in rows} == {alice.organization.pk}
+        after = re.search(r'href="([^"]*)"[^>]*>Next<', page.content.decode())
+        assert bool(after) != ("Narrow the filters" in page.content.decode())
+        return [row.pk for row in rows], LIST + html.unescape(after[1]) if after else ""
+
+    first, address = walk(mine)
+    second, _ = walk(address)
+    assert len({*first, *second}) == 100
+    _, address = walk(f"{mine}&p=199")
+    last, end = walk(address)
+    assert len(last) == 50 and not end
+    # Whoever goes on by hand sees the first rows of the same filter, and not everybody's.
+    assert walk(f"{mine}&p=201")[0] == first
+
+
+def copied(usage: Usage, id: UUID) -> Usage:
+    """The same generation under another id."""
+    values = {field.attname: getattr(usage, field.attname) for field in Usage._meta.concrete_fields}
+    return Usage(**{**values, "id": id})
+
+
+def test_a_day_without_a_time_is_no_error(alice: Tenant) -> None:
+    page = console().get(LIST, {"created_at_from_0": "2026-01-31", "created_at_to_0": "2026-02-01"})
+    assert "Enter a valid" not in page.content.decode()
+    assert 'value="2026-01-31"' in page.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "$0.00"),
+        ("37.499067", "$37.50"),
+        ("1234567.891", "$1,234,567.89"),
+        ("0.99996", "$1.00"),
+        ("0.000123456", "$0.0001235"),
+        ("0.25", "$0.25"),
+        ("0.000000000001", "$0.000000000001"),
+    ],
+)
+def test_money_in_lists_is_short_and_its_title_exact(amount: str, text: str) -> None:
+    shown = money(Decimal(amount))
+    assert f">{text}</span>" in shown
+    assert exact(shown) == dollars(Decimal(amount))

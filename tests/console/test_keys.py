@@ -13,9 +13,9 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.keys import digest, is_well_formed
-from accounts.models import ApiKey
+from accounts.models import ApiKey, Organization, Project, User
 from tests.console.browser import console, filled, submit
-from tests.stage.cast import Tenant, make_key
+from tests.stage.cast import NOBODYS, Tenant, make_key
 
 LIST = reverse("admin:accounts_apikey_changelist")
 ADD = reverse("admin:accounts_apikey_add")
@@ -105,7 +105,7 @@ def test_it_makes_no_second_key_when_the_form_is_sent_again(alice: Tenant) -> No
     ("field", "value"),
     [
         ("name", ""),
-        ("project", str(uuid4())),
+        ("project", NOBODYS),
         ("ticket", "not an id"),
         ("scopes", ["inference", "root"]),
         ("scopes", []),
@@ -215,7 +215,7 @@ def test_it_refuses_to_revoke_for_staff_and_strangers(alice: Tenant) -> None:
     assert is_alive(alice.key)
 
 
-@pytest.mark.parametrize("address", ["not-an-id", str(uuid4())])
+@pytest.mark.parametrize("address", ["not-an-id", NOBODYS])
 def test_it_knows_no_other_key(address: str) -> None:
     assert console().post(f"{LIST}{address}/revoke/", {"confirmed": "yes"}).status_code == 404
 
@@ -236,3 +236,19 @@ def test_it_filters_by_state(alice: Tenant) -> None:
         shown = client.get(LIST, {"state": state, "q": alice.organization.slug}).context["cl"].result_list
         assert list(shown) == [key], state
         assert is_alive(key) == (state == "usable")
+
+
+@pytest.mark.parametrize("what", ["owner disabled", "project off", "organization off"])
+def test_a_key_whose_owner_or_tenant_is_off_is_not_called_usable(what: str, alice: Tenant) -> None:
+    alice.key.owner = User.objects.create_user(f"owner-{secrets.token_hex(4)}", is_active=what != "owner disabled")
+    alice.key.save()
+    Project.objects.filter(pk=alice.project.pk).update(active=what != "project off")
+    Organization.objects.filter(pk=alice.organization.pk).update(active=what != "organization off")
+    client = console()
+
+    def listed(state: str) -> list[str]:
+        page = client.get(LIST, {"q": alice.organization.slug, "state": state}).context["cl"]
+        return [page.model_admin.state(key) for key in page.result_list]
+
+    assert listed("usable") == []
+    assert listed("off") == listed("") == [what]

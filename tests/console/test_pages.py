@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from uuid import uuid4
 
 import pytest
 from django.contrib import admin
@@ -15,7 +16,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Organization, Project, User
-from billing.models import Hold, Usage
+from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
+from billing.models import Hold, Lease, Usage
 from gateway.models import StoredFile
 from tests.console.browser import (
     KEPT,
@@ -25,6 +27,7 @@ from tests.console.browser import (
     addresses,
     console,
     console_role,
+    exact,
     filled,
     make_rows,
     make_usage,
@@ -182,10 +185,10 @@ def test_the_first_page_sums_up_the_day(alice: Tenant) -> None:
 
     def figures() -> dict[str, str]:
         shown = client.get(reverse("admin:index")).context["figures"]
-        return {figure["title"]: figure["value"].replace(",", "") for figure in shown}
+        return {figure["title"]: str(figure["value"]).replace(",", "") for figure in shown}
 
     def dollars(text: str) -> Decimal:
-        return Decimal(text.removeprefix("$"))
+        return Decimal(exact(text).removeprefix("$"))
 
     before = figures()
     make_usage(alice, charge=Decimal("0.000000000001"))
@@ -248,3 +251,18 @@ def test_it_writes_down_who_changed_what(alice: Tenant) -> None:
     make_key(alice.project)
     history = client.get(url(Organization, "history", alice.organization.pk)).content.decode()
     assert "Changed Name." in history
+
+
+def test_it_counts_gateways_alone(alice: Tenant) -> None:
+    now = timezone.now()
+    before = Lease.objects.exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
+    for id in (EVERYBODY, HOUSEKEEPER):
+        Lease.objects.update_or_create(
+            pk=id, defaults={"host": "here", "pid": 1, "started_at": now, "heartbeat_at": now}
+        )
+    Lease.objects.create(id=uuid4(), host="here", pid=2, started_at=now, heartbeat_at=now)
+    client = console()
+    shown = client.get(reverse("admin:billing_lease_changelist"), {"p": 1}).context["cl"]
+    kinds = {row.pk: shown.model_admin.kind(row) for row in shown.queryset}
+    assert EVERYBODY not in kinds
+    assert (kinds.pop(HOUSEKEEPER), set(kinds.values()), len(kinds)) == ("worker", {"gateway"}, before + 1)

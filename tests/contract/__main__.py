@@ -17,7 +17,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 def main(arguments: list[str]) -> int:
     """The exit status."""
     recorder = Recorder()
-    ended = pytest.main(["-q", *arguments], plugins=[recorder])
+    ended = pytest.main(["-q", "-n", "logical", "-p", "tests.contract.marked", *arguments], plugins=[recorder])
     if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or recorder.broken:
         print(f"The tests did not run to their end: {', '.join(recorder.broken) or ended!r}", file=sys.stderr)
         return 1

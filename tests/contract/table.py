@@ -1,7 +1,7 @@
 """How the tests of each row went, as a table.
 
-`Recorder` is a pytest plugin: it keeps the tests marked `row`, deselects the others, and notes how each went. `judge`
-makes of that what became of each row; `text` and `markdown` print it.
+`Recorder` is a pytest plugin that notes how the tests of rows went, which their reports name (`marked` sees to that).
+`judge` makes of its notes what became of each row; `text` and `markdown` print it.
 
 A row of fate `test` has passed when at least one of its tests ran and none failed; a skipped test proves nothing. A
 row that does not apply, or that later work owns, may have tests all the same (that its path is a 404, that its
@@ -11,6 +11,7 @@ parameter is read); only a failure of theirs changes what is told of it.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -36,19 +37,7 @@ class Recorder:
         self.marked: dict[str, tuple[str, ...]] = {}  # rows by the test's node id
         self.passed: set[str] = set()
         self.failed: set[str] = set()
-        self.broken: list[str] = []  # files that could not be collected
-
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves the marked tests alone to run."""
-        others = []
-        for item in items:
-            ids = tuple(id for mark in item.iter_markers("row") for id in mark.args)
-            if ids:
-                self.marked[item.nodeid] = ids
-            else:
-                others.append(item)
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item.nodeid in self.marked]
+        self.broken: list[str] = []  # files that could not be collected, tests whose process died
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Notes a file that could not be read: its rows would look unproved for no reason of their own."""
@@ -57,6 +46,12 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes how one phase of a test went: a failed fixture fails the test."""
+        properties: dict[str, Any] = dict(report.user_properties)
+        ids = tuple(properties.get("rows", ()))
+        if not ids:
+            self.broken.append(report.nodeid)
+            return
+        self.marked[report.nodeid] = ids
         if report.failed:
             self.failed.add(report.nodeid)
         elif report.when == "call" and report.passed:

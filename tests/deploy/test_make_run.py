@@ -24,6 +24,7 @@ from deploy.environment import MARK
 from deploy.processes import as_account, bearers, free_port, servers_on
 from deploy.state import CHECKOUT, Account, Memory, own_folder
 from tests.deploy.strangers import copy_of_checkout, not_ours, other_user, python_for
+from tests.simulated.answer import SPEECH
 
 PLAIN = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")}
 
@@ -140,8 +141,9 @@ def test_it_answers_the_first_request(demo: tuple[Demo, dict[str, str]]) -> None
     answer = ask(told)
     assert answer.status_code == 200, answer.text
     assert answer.json()["model"] == "demo/swift"
-    assert answer.json()["choices"][0]["message"]["content"].startswith("You said: Hello!")
-    assert answer.json()["usage"]["completion_tokens"] == 24
+    assert answer.json()["choices"][0]["message"]["content"] == f"You said: Hello! — {SPEECH}"
+    assert answer.json()["usage"]["completion_tokens"] == 4 + len(SPEECH.split())
+    assert answer.json()["choices"][0]["finish_reason"] == "stop"
 
 
 def test_it_streams(demo: tuple[Demo, dict[str, str]]) -> None:
@@ -154,6 +156,38 @@ def test_it_tells_a_shell_all_it_needs(demo: tuple[Demo, dict[str, str]]) -> Non
     assert told["GATEWAY_URL"] == f"http://127.0.0.1:{running.port}/v1"
     assert re.fullmatch(r"sk-ml-[0-9A-Za-z]{36}", told["API_KEY"])
     assert told.keys() >= {"ADMIN_URL", "ADMIN_USER", "ADMIN_PASSWORD"}
+
+
+def test_the_key_may_do_what_the_pages_show(demo: tuple[Demo, dict[str, str]]) -> None:
+    _, told = demo
+    bearer = {"Authorization": f"Bearer {told['API_KEY']}"}
+    for path in ("/files", "/management/payg/balance", "/models"):
+        assert httpx.get(f"{told['GATEWAY_URL']}{path}", headers=bearer, trust_env=False).status_code == 200
+
+
+def test_a_command_runs_against_what_runs(demo: tuple[Demo, dict[str, str]], tmp_path: Path) -> None:
+    """As `make manage` calls it: no environment but where the state is."""
+    running, told = demo
+    stored = tmp_path / "more.yaml"
+    stored.write_text("organizations: {made-by-hand: {name: Made by hand}}\n")
+
+    def manage(*words: str | Path, **environment: str) -> str:
+        found = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=CHECKOUT,
+            env={**PLAIN, "METERLINE_STATE": str(running.state), **environment},
+            capture_output=True,
+            text=True,
+        )
+        return found.stdout + found.stderr
+
+    assert "made-by-hand" in manage("config", "apply", stored)
+    assert "made-by-hand" in manage("config", "export")
+    assert told["API_KEY"] not in manage("config", "export")
+    # Another database that is named is the one that is used.
+    elsewhere = manage("config", "export", DATABASE_URL="postgres://nobody@127.0.0.1:9/nothing")
+    assert "made-by-hand" not in elsewhere
+    assert "gateway.E001" in elsewhere  # its secrets are not taken either
 
 
 def test_its_operator_can_sign_in(demo: tuple[Demo, dict[str, str]]) -> None:
@@ -182,7 +216,7 @@ def test_it_listens_on_loopback_alone(demo: tuple[Demo, dict[str, str]]) -> None
 
 def test_its_secrets_are_private(demo: tuple[Demo, dict[str, str]]) -> None:
     running, told = demo
-    for name in ("secrets.env", "demo.env", "engines.env"):
+    for name in ("secrets.env", "demo.env", "engines.env", "product.env"):
         assert stat.S_IMODE((running.state / name).stat().st_mode) == 0o600
     for pid in running.processes():
         arguments = Path(f"/proc/{pid}/cmdline").read_text()
@@ -199,6 +233,23 @@ def test_a_taken_port_is_named_and_nothing_is_started(demo: tuple[Demo, dict[str
     assert second.processes() == set()
     assert not (state / "engines.env").exists()
     assert ask(told).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("urls", "named"),
+    [
+        (("nonsense", "redis://127.0.0.1:9"), "DATABASE_URL cannot be used: "),
+        (("postgres://a:b@127.0.0.1:9/c", "redis://127.0.0.1:9"), "DATABASE_URL cannot be used: "),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_named(state: Path, urls: tuple[str, str], named: str) -> None:
+    given = dict(zip(("DATABASE_URL", "REDIS_URL"), urls, strict=True))
+    with Demo(state, environment=PLAIN | given) as demo:
+        printed = demo.output()
+    assert demo.process.returncode == 1
+    assert printed.strip().startswith(named)
+    assert "Traceback" not in printed
+    assert demo.processes() == set()
 
 
 def test_a_second_start_on_the_same_state_is_refused(demo: tuple[Demo, dict[str, str]]) -> None:

@@ -21,7 +21,8 @@ def main(arguments: list[str]) -> int:
     """The exit status."""
     os.environ.setdefault("FAULT_REQUESTS", "5000")  # `make test` sends fewer
     recorder = Recorder()
-    ended = pytest.main(["-q", *TESTS, *arguments], plugins=[recorder])
+    parallel = ["-n", "logical", "-p", "tests.faults.named"]
+    ended = pytest.main(["-q", *parallel, *TESTS, *arguments], plugins=[recorder])
     print(recorder.text())
     whole = set(recorder.counts) <= {PASSED}
     return 0 if whole and ended == pytest.ExitCode.OK else 1

@@ -3,13 +3,13 @@
 import json
 import secrets
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
+from django.db import transaction
 
 from billing.models import Attempt, Budget, LedgerEntry, Usage
 from tests.faults import odd
@@ -21,6 +21,7 @@ from tests.stage.product import Gateway, synchronize, until
 from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 
 SECOND = "from the other one"
+ASKED = "hi"
 SECRET = "sk-upstream-of-the-operator-1"
 PROMPT_RATE, OUTPUT_RATE = Decimal("0.000002"), Decimal("0.000004")  # dollars a token, at the first provider
 DEARER = 10  # times as much at the other one, so that a bill shows whose it is
@@ -75,18 +76,12 @@ class Stage:
         self._cheap = make_tariff(input=("1", "2"), output=("2", "4"))
         self._dear = make_tariff(input=("10", "20"), output=("20", "40"))
         self._last = make_model(make_provider(provider.base_url), "last?close&tokens=1").slug
-        self._scenes: dict[str, Scene] = {}
-        self._tasks = 0.0
-
-    def set(self, cells: Iterable[Cell]) -> None:
-        """Makes the rows of all cells at once, since a gateway takes a moment to hear of them."""
-        for cell in cells:
-            self._scenes[cell.id] = self._scene(cell)
-        synchronize(self.gateway)
-        self.gateway.chat(self.tenant.secret, "nobody/asked")
+        synchronize(gateway)
+        gateway.chat(self.tenant.secret, "nobody/asked")
         self._tasks = self.metric("meterline_tasks")
 
-    def _scene(self, cell: Cell) -> Scene:
+    @transaction.atomic
+    def _set(self, cell: Cell) -> Scene:
         row, mark = cell.row, secrets.token_hex(5)
         base = self.provider.base_url if row.at == "simulated" else f"{self.upstreams.origin(row.at)}/v1"
         says = row.says.replace("{canary}", f"{self.upstreams.canary.origin}/v1/chat/completions")
@@ -102,7 +97,8 @@ class Stage:
     # --- a cell ---
     def play(self, cell: Cell) -> None:
         """Plays a cell. Raises AssertionError for whatever is not as promised."""
-        row, scene = cell.row, self._scenes[cell.id]
+        row, scene = cell.row, self._set(cell)
+        synchronize(self.gateway)
         tenant = self.careful if row.hard else self.tenant
         if row.fresh:
             assert self.gateway.chat(self.tenant.secret, self._last).status_code == 200
@@ -191,7 +187,7 @@ class Stage:
             reported = json.loads(self._billed(scene.first)[-1]["usage"] or odd.USAGE)
             counts = reported["prompt_tokens"], reported["completion_tokens"]
         else:
-            counts = _estimate(heard.asked), _estimate(len(heard.text.encode()))
+            counts = _estimate(len(ASKED)), _estimate(len(heard.text.encode()))
         assert (usage.prompt_tokens, usage.completion_tokens) == counts
         price = counts[0] * PROMPT_RATE + counts[1] * OUTPUT_RATE
         assert usage.charge is not None
@@ -245,7 +241,7 @@ class Stage:
         return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
     def _ask(self, tenant: Tenant, scene: Scene, cell: Cell) -> Heard:
-        body = {"model": scene.model, "messages": [{"role": "user", "content": "hi"}], **cell.row.body}
+        body = {"model": scene.model, "messages": [{"role": "user", "content": ASKED}], **cell.row.body}
         data = json.dumps({**body, "stream": cell.form == "streamed"}).encode()
         headers = {"Authorization": f"Bearer {tenant.secret}", "Content-Type": "application/json"}
         started = time.monotonic()

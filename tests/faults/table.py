@@ -1,10 +1,9 @@
-"""How the cells went, as a table. `Recorder` is a pytest plugin."""
+"""How the cells went, as a table. `Recorder` is a pytest plugin; which cell a test is, its reports say (`named`)."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
-
-from tests.faults.promises import Cell
 
 PASSED, FAILED, MISSING = "passed", "failed", "not run"
 
@@ -16,22 +15,11 @@ class Recorder:
         self._cells: dict[str, tuple[str, str, str]] = {}  # by node id: row, promise, column
         self._outcomes: dict[str, str] = {}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Notes which cell each test is."""
-        for item in items:
-            cell = (
-                item.callspec.params.get("cell")
-                if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-                else None
-            )
-            if isinstance(cell, Cell):
-                self._cells[item.nodeid] = cell.row.name, cell.row.promise, f"{cell.form}, {cell.company}"
-            else:
-                name = item.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
-                self._cells[item.nodeid] = name, "", ""
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes how one phase of a test went: a failed fixture fails the test."""
+        """Notes how one phase of a test went: a failed fixture fails the test, and so does a process that died."""
+        properties: dict[str, Any] = dict(report.user_properties)
+        name, promise, column = properties.get("cell", (report.nodeid, "", ""))
+        self._cells[report.nodeid] = name, promise, column
         if report.failed:
             self._outcomes[report.nodeid] = FAILED
         elif report.when == "call" and report.passed:
@@ -45,7 +33,7 @@ class Recorder:
     def text(self) -> str:
         """The table, a row a line with its cells below, the counts last."""
         lines, row = [], ""
-        for node, (name, promise, column) in sorted(self._cells.items(), key=lambda entry: entry[1][0]):
+        for node, (name, promise, column) in sorted(self._cells.items(), key=lambda entry: entry[1]):
             outcome = self._outcomes.get(node, MISSING)
             if not column:
                 lines.append(f"{name}: {outcome}")

@@ -19,9 +19,7 @@ def stage(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with start_simulated() as provider, upstreams(folder / "tls") as odd_ones:
         allowed = ",".join([provider.url, *odd_ones.origins])
         with running(folder, EGRESS_ALLOW=allowed, SSL_CERT_FILE=str(odd_ones.trust)) as (gateway,):
-            made = Stage(gateway, provider, odd_ones)
-            made.set(CELLS)
-            yield made
+            yield Stage(gateway, provider, odd_ones)
             provider.until(10, sockets=0)  # those that were kept for a next request are closed in time
 
 

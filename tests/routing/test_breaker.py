@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.catalog import Offer
-from routing.health.breaker import Outcomes, Subject, cool_seconds
+from routing.health.breaker import Evidence, Outcomes, Subject, cool_seconds
 from routing.health.faults import Blame, Fault, blame
 from routing.health.health import Health, Standing, State
 from routing.health.rests import Heard
@@ -90,7 +91,7 @@ def test_a_clients_fault_punishes_nobody(status: int | None) -> None:
 
 def test_a_model_the_provider_no_longer_has_is_the_offers_fault() -> None:
     health, offer = Health(), make_offer(make_provider(failure_threshold=1))
-    fail(health, offer, 0.0, Fault.REJECTED, status=404)
+    fail(health, offer, 0.0, Fault.NOT_FOUND, status=404)
     assert one(health, offer, 0.0).state is State.RESTING
 
 
@@ -324,15 +325,18 @@ def test_what_this_process_just_decided_is_not_undone_by_older_news() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["good", "bad"]), st.floats(0, 20)), max_size=80),
     st.integers(1, 10),
+    st.sampled_from([None, uuid4()]),
 )
-def test_the_window_counts_as_a_plain_list_does(events: list[tuple[str, float]], threshold: int) -> None:
+def test_the_window_counts_as_a_plain_list_does(
+    events: list[tuple[str, float]], threshold: int, tenant: UUID | None
+) -> None:
     outcomes, now, past = Outcomes(), 0.0, []
     for kind, passed in events:
         now += passed
         past.append((now, kind))
-        tripped = False
+        tripped = Evidence.NONE
         if kind == "bad":
-            tripped = outcomes.bad(now, threshold)
+            tripped = outcomes.bad(now, threshold, tenant)
         else:
             outcomes.good(now)
         # Slices of five seconds: what is certainly inside the window is counted, and nothing older than it.
@@ -344,7 +348,9 @@ def test_the_window_counts_as_a_plain_list_does(events: list[tuple[str, float]],
         expected = kind == "bad" and (
             in_a_row >= threshold or (len(inside) >= 20 and inside.count("bad") * 2 >= len(inside))
         )
-        assert tripped == expected
+        # The failures of one tenant alone are evidence for that tenant.
+        enough = Evidence.ALL if tenant is None else Evidence.OWN
+        assert tripped is (enough if expected else Evidence.NONE)
 
 
 def test_every_fault_has_one_to_blame() -> None:

@@ -170,21 +170,10 @@ def test_states_of_health() -> None:
     assert out(offers, health=health) == {
         1: "resting",
         2: "cooling",
-        3: "cooling",
+        3: "refused",
         4: "forced_open",
         5: "no_credential",
     }
-
-
-def test_when_the_first_cooling_offer_is_back() -> None:
-    health = Health()
-    offers = (make_offer(1), make_offer(2))
-    failed(health, offers[0], Fault.RATE_LIMITED, times=1, retry_after=30.0)
-    failed(health, offers[1], Fault.RATE_LIMITED, times=1, retry_after=12.0)
-    found = planned([make_model(*offers)], wanting(clock=0.0), DEFAULT, health, 0)
-    assert found.taken == []
-    assert found.retry_after(0.0) == 11.0
-    assert planned([make_model(make_offer(3))], wanting(), DEFAULT, health, 0).retry_after(0.0) is None
 
 
 def test_when_all_rest_all_are_tried() -> None:
@@ -378,6 +367,14 @@ def test_a_seat_does_not_pass_priority_nor_an_explicit_list_nor_a_turn() -> None
     assert {order(alike, DEFAULT, seat=2, seed=seed)[0] for seed in range(20)} == {2}
     assert order(alike, policy(strategy="priority", providers=("p1", "p2")), seat=2) == [1, 2]
     assert order(alike, policy(strategy="round_robin"), seat=2, turn=0) == [1, 2]
+
+
+def test_a_seat_that_was_paid_for_is_kept_whatever_it_costs_while_its_offer_is_well() -> None:
+    assert order(CACHING, DEFAULT, seat=2, stays=True) == [2, 1]
+    assert order(CACHING, policy(strategy="priority", providers=("p1", "p2")), seat=2, stays=True) == [1, 2]
+    health = Health()
+    failed(health, CACHING[1], Fault.SERVER_ERROR)
+    assert order(CACHING, DEFAULT, seat=2, stays=True, health=health) == [1]
 
 
 def test_by_latency_a_seat_is_kept_while_it_is_about_as_fast() -> None:

@@ -129,7 +129,7 @@ def test_it_counts_how_attempts_ended(offer: Offer, alice: Tenant) -> None:
     for fault in ("timeout", "timeout", "server_error", "rate_limited", "auth"):
         offer.attempt(at, status="failed", fault=fault, ttft_ms=None, completion_tokens=None)
     offer.attempt(at, status="failed", fault="rejected", upstream_status=400, ttft_ms=None, completion_tokens=0)
-    offer.attempt(at, status="failed", fault="rejected", upstream_status=404, ttft_ms=None, completion_tokens=0)
+    offer.attempt(at, status="failed", fault="not_found", upstream_status=404, ttft_ms=None, completion_tokens=0)
     offer.attempt(at, status="dialling", ttft_ms=None, duration_ms=None)
     offer.attempt(at, status="unknown", ttft_ms=None, duration_ms=None)
     offer.attempt(at + MINUTE)
@@ -142,7 +142,7 @@ def test_it_counts_how_attempts_ended(offer: Offer, alice: Tenant) -> None:
     assert found == {
         **offer.names, "span": "minute", "starts_at": at, "size_class": 0,
         "attempts": 10, "completed": 2, "cancelled": 1, "offer_faults": 4, "client_faults": 1,
-        "faults": {"timeout": 2, "server_error": 1, "rate_limited": 1, "auth": 1, "rejected": 2},
+        "faults": {"timeout": 2, "server_error": 1, "rate_limited": 1, "auth": 1, "rejected": 1, "not_found": 1},
         "ttft": {ttft: 3}, "token_time": {token: 2},
         "prompt_tokens": 1000, "completion_tokens": 207, "cached_tokens": 40,
         "output_tokens": 200, "output_ms": 2000,

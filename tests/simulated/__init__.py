@@ -17,6 +17,7 @@ behaviour. Times are `20ms`, `1.5s` or bare milliseconds; sizes `64K`, `2M`, `1G
 What is said
     tokens=16            tokens of the answer; a token is a word. The cap of the request (`max_tokens`,
                          `max_completion_tokens`) cuts it, and then `finish_reason` is `length`
+    tokens=all           as many as it takes to the end of the last sentence
     text=...             say exactly this; its words are its tokens
     echo                 say the request's body exactly as received; no cap applies
     echo_headers         say the request's headers: a JSON list of [name, value], in order, as received

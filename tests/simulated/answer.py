@@ -179,7 +179,8 @@ def _words(
         return split(msgspec.json.encode(headers).decode())
     asked = [word for text in _texts(messages[-1]) for word in text.split()] if messages else []
     heard = ["You", "said:", *asked[:8], "—"] if asked else []
-    return _spoken([*heard, *SPOKEN], behaviour.tokens)
+    words = [*heard, *SPOKEN]
+    return _spoken(words, len(words) if behaviour.tokens is None else behaviour.tokens)
 
 
 def split(text: str) -> list[str]:

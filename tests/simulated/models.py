@@ -10,6 +10,8 @@ from urllib.parse import unquote
 # What GET /v1/models lists: names for the demo, and what each does before a request adds options of its own.
 PRESETS: Mapping[str, str] = MappingProxyType(
     {
+        "sim-swift": "tokens=all",
+        "sim-deep": "tokens=all&first=150ms&pace=20ms",
         "sim-small": "tokens=24",
         "sim-large": "tokens=60&first=150ms&pace=20ms",
         "sim-reasoning": "tokens=24&reasoning=30&first=150ms&pace=20ms",
@@ -33,7 +35,7 @@ class BadOption(Exception):
 class Behaviour:
     """How to answer one request: the options of the grammar; times are seconds, sizes bytes."""
 
-    tokens: int = 16
+    tokens: int | None = 16  # None: all there is to say, once
     text: str | None = None
     echo: bool = False
     echo_headers: bool = False
@@ -136,7 +138,8 @@ def _status(value: str) -> int:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("tokens", "reasoning", "prompt", "cached", "fail_first"), count),
+    "tokens": lambda value: None if value == "all" else count(value),
+    **dict.fromkeys(("reasoning", "prompt", "cached", "fail_first"), count),
     **dict.fromkeys(("segment", "fail_every"), _positive),
     **dict.fromkeys(("first", "pace", "gap", "idle", "flap", "every"), seconds),
     **dict.fromkeys(("echo", "echo_headers", "ignore_max", "instant", "close"), _flag),

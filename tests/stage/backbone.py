@@ -1,7 +1,7 @@
 """The money backbone without a gateway around it, in this process, on the tests' database and in the app's role."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -59,6 +59,14 @@ def speaking_to(url: str) -> Iterator[None]:
 
 
 @contextmanager
+def migrating() -> Iterator[None]:
+    """Waits until nobody else migrates in this cluster: its roles belong to all databases of all workers."""
+    with database(settings.DATABASE_URL) as cluster:
+        cluster.execute("select pg_advisory_lock(hashtext('the tests migrate'))")
+        yield
+
+
+@contextmanager
 def database(url: str) -> Iterator["psycopg.Connection[Any]"]:
     """A connection of its own, each statement a transaction."""
     with psycopg.connect(url, autocommit=True) as found:
@@ -111,15 +119,29 @@ def wanted(
         "attempt": new_hex(),
         "key": key.pk,
         "model": "test/model",
-        "fixed": None if fixed is None else Decimal(fixed),
-        "rate": None if rate is None else Decimal(rate),
-        "cap": cap,
+        **worst([(fixed, rate, cap)]),
         "min_cap": 1,
         "tokens": 0,
+        "least": 0,
+        "answer": None,
         "copies": 1,
         "facts": facts,
     }
     return HoldItem(**{**item, **changes})
+
+
+def worst(offers: Sequence[tuple[str | None, str | None, int]]) -> dict[str, Any]:
+    """The fields of a wish for a hold that say what its offers cost at worst: each (fixed, rate, cap)."""
+    exact = [
+        (None if fixed is None else Decimal(fixed), None if rate is None else Decimal(rate), cap)
+        for fixed, rate, cap in offers
+    ]
+    priced = [fixed + rate * cap for fixed, rate, cap in exact if fixed is not None and rate is not None]
+    return {
+        "money": max(priced) if len(priced) == len(exact) else None,
+        "offers": exact,
+        "cap": max(cap for _, _, cap in exact),
+    }
 
 
 async def hold_many(here: Admission, key: ApiKey, count: int) -> list[tuple[HoldItem, Held]]:

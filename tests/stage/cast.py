@@ -9,6 +9,8 @@ from accounts.keys import digest, display_prefix, new_secret
 from accounts.models import ApiKey, Membership, Organization, Project, User
 from accounts.roles import Role
 
+NOBODYS = "3f0c5a9e-7d21-4b86-9a4c-52e1d8b7f6a0"  # a well-formed id that no row has
+
 
 @dataclass(frozen=True)
 class Tenant:

@@ -1,5 +1,8 @@
 """Brings the engines up before Django reads its settings: a real PostgreSQL and Valkey, ours or the ones named by
 `DATABASE_URL` and `REDIS_URL`. Loaded by `-p tests.stage.plugin`, since a conftest would come too late.
+
+Each process that runs tests has engines of its own, or a database of its own on the ones named; the process that only
+hands tests out to others (`-n`) has none.
 """
 
 import os
@@ -14,34 +17,45 @@ import pytest
 if TYPE_CHECKING:
     from deploy.engines import Engines
 
-MOST_RUNS = 8  # of the tests at once in one checkout
+MOST_ENGINES = 32  # at once in one checkout
+# "gw0" and so on where pytest-xdist runs several processes at once, else empty.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 cleanup = ExitStack()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests() -> Generator[None]:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
     """Sets the environment the product is tested in."""
     os.environ["DATABASE_ROLE"] = "owner"  # whatever the product does runs in processes or roles of its own
     os.environ.setdefault("SECRET_KEY", secrets.token_urlsafe(50))
     os.environ.setdefault("KEY_PEPPERS", secrets.token_urlsafe(32))
     os.environ.setdefault("SEALING_KEYS", urlsafe_b64encode(os.urandom(32)).decode())
     os.environ["INSECURE_COOKIES"] = "true"
-    if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
+    hands_out = early_config.known_args_namespace.numprocesses and not WORKER
+    named = os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")
+    if not (named or hands_out):
         os.environ.update(cleanup.enter_context(first_free_engines()).urls)
     return (yield)
 
 
+def pytest_xdist_setupnodes() -> None:
+    """After Ctrl-C each worker has time to stop its processes and engines; by default it is killed after 10 seconds."""
+    from xdist.workermanage import NodeManager
+
+    NodeManager.EXIT_TIMEOUT = 60
+
+
 def first_free_engines() -> "Engines":
-    """Engines on a folder that no other run of the tests holds, kept from run to run."""
+    """Engines on a folder that no other process holds, kept from run to run."""
     from deploy.engines import start
     from deploy.state import StateInUse, state_folder
 
-    for number in range(1, MOST_RUNS):
+    for number in range(1, MOST_ENGINES):
         try:
             return start(state_folder() / f"test-{number}")
         except StateInUse:
             continue
-    return start(state_folder() / f"test-{MOST_RUNS}")
+    return start(state_folder() / f"test-{MOST_ENGINES}")
 
 
 def pytest_unconfigure() -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from django.db import connection
 from django.db.models import Max
 
 from accounts.models import Change
+from deploy.processes import free_port as free_port  # not one that an outgoing connection, of any test's, may take
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,13 +29,6 @@ def environment(**overrides: str) -> dict[str, str]:
             env[name] = urlunsplit(urlsplit(env[name])._replace(path=f"/{connection.settings_dict['NAME']}"))
     env.pop("DATABASE_ROLE", None)
     return env
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Gateway:
@@ -79,21 +72,24 @@ class Gateway:
                 self.process.kill()
                 self.process.wait()
 
-    def until_ready(self, seconds: float = 30) -> None:
+    def until_ready(self, seconds: float = 90) -> None:
         """Returns once the gateway takes requests. Raises AssertionError with the log's end when it does not."""
         until(lambda: self.process.poll() is not None or self.readiness().get("status") == "ready", seconds)
         assert self.process.poll() is None, self.log.read_text()[-3000:]
 
 
-def launch(folder: Path, *, spool: Path | None = None, **env: str) -> Gateway:
-    """Starts a gateway process that logs and spools under `folder`; it may not be ready yet."""
+def launch(folder: Path, *arguments: str, spool: Path | None = None, **env: str) -> Gateway:
+    """Starts a gateway process that logs and spools under `folder`; it may not be ready yet.
+
+    `arguments` are further ones of the server, and win.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     log = folder / f"gateway-{port}.log"
     spool = spool or folder / "spool"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.door.server", "--port", str(port), "--drain", "10"],
+            [sys.executable, "-m", "gateway.door.server", "--port", str(port), "--drain", "10", *arguments],
             cwd=ROOT,
             env=environment(**{"SERVE": "gateway", "SPOOL_DIR": str(spool), **env}),
             stdout=output,
@@ -103,9 +99,9 @@ def launch(folder: Path, *, spool: Path | None = None, **env: str) -> Gateway:
 
 
 @contextmanager
-def running(folder: Path, count: int = 1, **env: str) -> Iterator[list[Gateway]]:
+def running(folder: Path, count: int = 1, *arguments: str, **env: str) -> Iterator[list[Gateway]]:
     """`count` gateway processes, ready, each on a port of its own; stopped at the end."""
-    gateways = [launch(folder, spool=None, **env) for _ in range(count)]
+    gateways = [launch(folder, *arguments, spool=None, **env) for _ in range(count)]
     try:
         for gateway in gateways:
             gateway.until_ready()

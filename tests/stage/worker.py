@@ -30,12 +30,20 @@ class Worker:
         """Sends a task, and gives its id."""
         return str(self._sender.send_task(task, **options).id)
 
-    def run(self, task: str) -> None:
-        """Returns once the worker has done a task. Raises AssertionError if it failed."""
-        id = self.send(task)
-        ends = tuple(f"Task {task}[{id}] {end}" for end in ("succeeded", "raised", "retry"))
-        until(lambda: any(end in self.log() for end in ends), 30)
-        assert ends[0] in self.log(), self.log()[-3000:]
+    def run(self, *tasks: str) -> None:
+        """Returns once the worker has done the tasks one after the other. Raises AssertionError if one failed."""
+        said = self._log.stat().st_size
+        sent = [f"Task {task}[{self.send(task)}]" for task in tasks]
+
+        def news() -> str:
+            with self._log.open() as log:
+                log.seek(said)
+                return log.read()
+
+        # The others' ends come before the last one's.
+        until(lambda: any(f"{sent[-1]} {end}" in news() for end in ("succeeded", "raised", "retry")), 30 + len(tasks))
+        done = news()
+        assert all(f"{task} succeeded" in done for task in sent), self.log()[-3000:]
 
 
 @contextmanager

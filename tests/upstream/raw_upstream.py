@@ -22,8 +22,8 @@ import uvloop
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.upstream.client import Dial, Target, Upstream
-from gateway.upstream.egress import Egress
 from routing.base_url import parse_base_url
+from routing.egress import Egress
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 PATIENCE = 10.0  # seconds; a test that waits so long has failed

@@ -12,9 +12,9 @@ from yarl import URL
 
 from gateway.upstream.client import Dial, Target, Upstream
 from gateway.upstream.connection import GuardedResolver, guarded_connector, guarded_socket, verified_context
-from gateway.upstream.egress import Egress, ForbiddenAddress
 from gateway.wire.errors import UpstreamFault
 from routing.base_url import BadUrl, BaseUrl, parse_base_url
+from routing.egress import Egress, ForbiddenAddress
 from routing.health.faults import Fault
 from tests.upstream.raw_upstream import (
     Canaries,

@@ -47,20 +47,23 @@ def closes_when_asked_again(ending: Callable[[Peer], None], *, said: bytes = b""
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @on_both_loops
-async def test_a_kept_connection_that_is_closed_as_we_send_is_not_seen(
+async def test_a_kept_connection_that_is_closed_as_we_send_is_told_and_nothing_is_sent_again(
     ending: Callable[[Peer], None],
 ) -> None:
     async with RawUpstream(closes_when_asked_again(ending)) as server, client(server) as upstream:
         assert await (await upstream.dial(call(server, body=b"first"))).read_all() == b"1"
-        assert await (await upstream.dial(call(server, body=b"second"))).read_all() == b"2"
+        with pytest.raises(UpstreamFault) as caught:
+            await upstream.dial(call(server, body=b"second"))
+        assert (caught.value.kind, caught.value.stale) == (Fault.UNREACHABLE, True)
         bodies = [request.partition(b"\r\n\r\n")[2] for request in server.requests]
-        assert bodies == [b"first", b"second", b"second"]  # Answered once, sent twice.
-        assert server.connections == 2
+        assert (bodies, server.connections) == ([b"first", b"second"], 1)
+        assert await (await upstream.dial(call(server, body=b"second"))).read_all() == b"2"
+        assert (len(server.requests), server.connections) == (3, 2)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @on_both_loops
-async def test_the_second_try_goes_out_on_a_new_connection_even_when_others_are_kept(
+async def test_the_other_kept_ones_are_not_used_any_more_and_a_fresh_dial_uses_none(
     ending: Callable[[Peer], None],
 ) -> None:
     together = asyncio.Event()
@@ -79,27 +82,27 @@ async def test_the_second_try_goes_out_on_a_new_connection_even_when_others_are_
     async with RawUpstream(script) as server, client(server) as upstream:
         first = await asyncio.gather(*[upstream.dial(call(server)) for _ in range(4)])
         assert sorted([await reply.read_all() for reply in first]) == [b"1", b"2", b"3", b"4"]
-        assert await (await upstream.dial(call(server))).read_all() == b"5"
-        assert (server.connections, len(server.requests)) == (5, 6)
+        assert await (await upstream.dial(call(server)._replace(fresh=True))).read_all() == b"5"
+        with pytest.raises(UpstreamFault) as caught:
+            await upstream.dial(call(server))
+        assert caught.value.stale
+        assert await (await upstream.dial(call(server))).read_all() == b"6"
+        assert (server.connections, len(server.requests)) == (6, 7)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @on_both_loops
-async def test_it_is_tried_once_more_and_no_more(ending: Callable[[Peer], None]) -> None:
+async def test_on_a_new_connection_it_is_the_providers_fault(ending: Callable[[Peer], None]) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        if peer.number == 1:
-            await peer.send(answer())
-            await peer.request()
         ending(peer)
         await peer.left()
 
     async with RawUpstream(script) as server, client(server) as upstream:
-        assert await (await upstream.dial(call(server))).read_all() == b"{}"
         with pytest.raises(UpstreamFault) as caught:
             await upstream.dial(call(server))
-        assert caught.value.kind is Fault.UNREACHABLE
-        assert (server.connections, len(server.requests)) == (2, 3)
+        assert (caught.value.kind, caught.value.stale) == (Fault.UNREACHABLE, False)
+        assert (server.connections, len(server.requests)) == (1, 1)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

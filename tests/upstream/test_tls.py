@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.upstream.client import Dial, Target, Upstream
-from gateway.upstream.egress import Egress
 from gateway.wire.errors import UpstreamFault
 from routing.base_url import BaseUrl
+from routing.egress import Egress
 from routing.health.faults import Fault
 from tests.upstream.authority import Authority
 from tests.upstream.raw_upstream import PATIENCE, Peer, RawUpstream, TableResolver, answer, on_both_loops, says

@@ -153,10 +153,11 @@ def test_a_file_chooses_it(tmp_path: Path) -> None:
         organizations:
           NAME:
             projects:
-              main: {dialect: zenmux, strict_params: true, keys: {ci: {dialect: ezrouter}}}
+              main: {dialect: zenmux, strict_params: true, sends_unknown_params: true, keys: {ci: {dialect: ezrouter}}}
     """
     assert desk.lines(text) == [
-        "~ project NAME/main: dialect standard -> zenmux, strict_params false -> true",
+        "~ project NAME/main: dialect standard -> zenmux, strict_params false -> true, "
+        "sends_unknown_params false -> true",
         "~ key NAME/main/ci: dialect '' -> ezrouter",
     ]
     assert desk.lines(text) == []
@@ -165,6 +166,7 @@ def test_a_file_chooses_it(tmp_path: Path) -> None:
     assert "dialect: zenmux" in exported.read_text()
     project.refresh_from_db()
     assert (project.dialect, project.strict_params, project.keys.get().dialect) == ("zenmux", True, "ezrouter")
+    assert project.sends_unknown_params
     assert "one of standard, zenmux, ezrouter" in desk.refused(text.replace("zenmux", "openai"))
     assert Project.objects.get(pk=project.pk).dialect == "zenmux"
 
@@ -176,7 +178,9 @@ def test_the_console_offers_every_dialect(alice: Tenant) -> None:
         page = admin.site.get_model_admin(type(row))
         fields: Any = page.get_form(request, row, change=True)(instance=row).fields
         assert [name for name, _ in fields["dialect"].choices] == names
-    assert "strict_params" in admin.site.get_model_admin(Project).get_form(request)().fields
+    assert {"strict_params", "sends_unknown_params"} <= admin.site.get_model_admin(Project).get_form(
+        request
+    )().fields.keys()
 
 
 def test_a_dialect_that_there_is_not_is_refused(alice: Tenant) -> None:

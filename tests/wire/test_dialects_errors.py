@@ -164,7 +164,7 @@ def test_zenmux_refuses_a_request_in_the_documented_words(
         ({"stop": ["a", "b", "c", "d", "e"]}, {"standard", "ezrouter"}),
         ({"stream_options": {"include_usage": True}}, {"ezrouter"}),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else " and ".join(sorted(value)),
 )
 def test_what_one_dialect_takes_and_another_refuses(
     gateway: Gateway, alice: Tenant, provider: Any, body: dict[str, Any], taken_by: set[str]

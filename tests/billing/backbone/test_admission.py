@@ -268,7 +268,10 @@ def test_a_hold_granted_after_its_request_left_is_given_back(alice: Tenant) -> N
 
 def waits_for_a_lock() -> bool:
     """Whether a hold waits for another transaction, asked from any thread."""
-    query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%billing_admit%'"
+    query = (
+        "select 1 from pg_stat_activity where datname = current_database()"
+        " and wait_event_type = 'Lock' and query like '%billing_admit%'"
+    )
     with database(owner_url()) as connection:
         return bool(connection.execute(query).fetchall())
 

@@ -74,14 +74,18 @@ def resolve(judging: UUID, dead: timedelta = DEAD_AFTER, most: int = 500) -> int
         return int(count)
 
 
+def bury(lease: UUID) -> None:
+    """What whoever knows that a process has ended does."""
+    Lease.objects.filter(id=lease).delete()
+
+
 def holds(tenant: Tenant) -> int:
     """How many holds there are."""
     return Hold.objects.filter(organization=tenant.organization.pk).count()
 
 
 def test_a_dead_process_holds_end_and_charge_nobody(bounded: Tenant) -> None:
-    lease = hold_and_die(bounded, 30)
-    age(lease, 21)
+    bury(hold_and_die(bounded, 30))
     with judge() as judging:
         assert resolve(judging) >= 30
     rows = Usage.objects.filter(organization=bounded.organization.pk)
@@ -106,24 +110,46 @@ def test_a_living_process_holds_stay(bounded: Tenant) -> None:
     assert not Usage.objects.filter(organization=bounded.organization.pk).exists()
 
 
-def test_holds_of_a_lease_nobody_has_heard_of_end(bounded: Tenant) -> None:
+def test_who_has_ended_for_certain_holds_nothing_even_right_after_an_outage(bounded: Tenant) -> None:
+    bury(hold_and_die(bounded, 2))
+    with judge(lived=0) as judging:
+        resolve(judging)
+    assert holds(bounded) == 0
+
+
+def test_money_of_a_hard_budget_stays_held_while_its_process_may_be_paused(bounded: Tenant) -> None:
+    """Until the request's own time is over: by then the process, should it live, has ended the stream itself."""
     lease = hold_and_die(bounded, 2)
-    Lease.objects.filter(id=lease).delete()
+    age(lease, 3000)
     with judge() as judging:
         resolve(judging)
-    assert holds(bounded) == 0
+        assert holds(bounded) == 2
+        with database(owner_url()) as owner:
+            over = "update billing_hold set facts = facts || '{\"seconds\": -1}' where lease = %s"
+            owner.execute(over, [lease])
+        resolve(judging)
+        assert holds(bounded) == 0
+    assert books(bounded.organization).problems() == []
 
 
-def test_who_is_back_first_after_an_outage_takes_nobody_for_dead(bounded: Tenant) -> None:
+def test_what_no_hard_budget_counts_ends_with_the_silence(alice: Tenant) -> None:
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(1000), hard=False)
+    age(hold_and_die(alice, 2), 21)
+    with judge() as judging:
+        resolve(judging)
+    assert holds(alice) == 0
+
+
+def test_who_is_back_first_after_an_outage_takes_nobody_for_dead(alice: Tenant) -> None:
     """While the database was away nobody could say that he lives."""
-    lease = hold_and_die(bounded, 2)
+    lease = hold_and_die(alice, 2)
     age(lease, 120)
     with judge(lived=9) as judging:
-        assert resolve(judging) == 0
-    assert holds(bounded) == 2
+        resolve(judging)
+    assert holds(alice) == 2
     with judge(lived=11) as judging:
         resolve(judging)
-    assert holds(bounded) == 0
+    assert holds(alice) == 0
 
 
 @pytest.mark.parametrize(
@@ -149,8 +175,8 @@ def test_a_silence_begins_a_new_life(tmp_path: Path, silent: float, goes_on: boo
 
 
 def test_several_judges_at_once_end_each_hold_once(bounded: Tenant) -> None:
-    age(hold_and_die(bounded, 60), 30)
-    age(hold_and_die(bounded, 40), 30)
+    bury(hold_and_die(bounded, 60))
+    bury(hold_and_die(bounded, 40))
 
     async def scenario() -> None:
         with judge() as judging:
@@ -163,13 +189,9 @@ def test_several_judges_at_once_end_each_hold_once(bounded: Tenant) -> None:
 
 
 def test_a_backbone_ends_the_holds_of_the_dead_by_itself(bounded: Tenant, tmp_path: Path) -> None:
-    age(hold_and_die(bounded, 5), 30)
-    with database(owner_url()) as owner:  # the database has been there for long
-        owner.execute(
-            "insert into billing_lease values (%s, 'all', 0, now() - interval '1 minute', now()) on conflict (id)"
-            " do update set started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at",
-            [EVERYBODY],
-        )
+    """It knows them by their spool files, which nobody locks any more, however short ago they were heard of."""
+    lease = hold_and_die(bounded, 5)
+    (tmp_path / f"{lease}.spool").touch()
 
     def rest() -> bool:
         with database(owner_url()) as connection:
@@ -185,9 +207,10 @@ def test_a_backbone_ends_the_holds_of_the_dead_by_itself(bounded: Tenant, tmp_pa
 
 
 def test_a_gateway_that_was_only_paused_has_the_last_word(
-    bounded: Tenant, simulated: SimulatedProvider, tmp_path: Path
+    alice: Tenant, simulated: SimulatedProvider, tmp_path: Path
 ) -> None:
     """Stopped with streams in flight, taken for dead and resolved by others, it goes on and settles what it knows."""
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(1000), hard=False)
     provider = make_provider(simulated.base_url)
     # The streams wait in the middle, the whole answers before their first byte.
     names = [f"paused-{provider.slug}?{wait}&tokens=10&prompt=9" for wait in ("hold=3", "hold")]
@@ -196,7 +219,7 @@ def test_a_gateway_that_was_only_paused_has_the_last_word(
     async def scenario(url: str, pid: int) -> list[Answer]:
         async with Clients() as clients:
             asking = [
-                asyncio.create_task(clients.ask(url, bounded.secret, model.slug, stream=model is models[0]))
+                asyncio.create_task(clients.ask(url, alice.secret, model.slug, stream=model is models[0]))
                 for model in models * 3
             ]
             await asyncio.to_thread(simulated.until, 10.0, waiting=6)
@@ -209,22 +232,22 @@ def test_a_gateway_that_was_only_paused_has_the_last_word(
         try:
             with database(owner_url()) as owner:
                 mine = "select count(*) from billing_hold where organization = %s"
-                assert owner.execute(mine, [bounded.organization.pk]).fetchall() == [(6,)]
+                assert owner.execute(mine, [alice.organization.pk]).fetchall() == [(6,)]
                 owner.execute(
                     "update billing_lease set heartbeat_at = now() - interval '1 minute' where pid = %s", [pid]
                 )
                 with judge() as judging:
                     resolve(judging)
-                assert owner.execute(mine, [bounded.organization.pk]).fetchall() == [(0,)]
+                assert owner.execute(mine, [alice.organization.pk]).fetchall() == [(0,)]
                 ends = "select distinct status from billing_usage where organization = %s"
-                assert owner.execute(ends, [bounded.organization.pk]).fetchall() == [("abandoned",)]
+                assert owner.execute(ends, [alice.organization.pk]).fetchall() == [("abandoned",)]
         finally:
             paused.process.send_signal(signal.SIGCONT)
 
     with running(tmp_path, EGRESS_ALLOW=simulated.url) as (paused,):
         answers = run(scenario(paused.url, paused.process.pid))
     assert all(answer.final for answer in answers), [answer.body for answer in answers]
-    rows = Usage.objects.filter(organization=bounded.organization.pk)
+    rows = Usage.objects.filter(organization=alice.organization.pk)
     assert {(u.status, u.basis, u.completion_tokens, u.charge) for u in rows} == {
         ("completed", "reported", 10, Decimal("0.000058"))
     }
@@ -232,5 +255,5 @@ def test_a_gateway_that_was_only_paused_has_the_last_word(
     for u in rows:
         kinds = LedgerEntry.objects.filter(generation=u.id).order_by("id").values_list("kind", flat=True)
         assert list(kinds) == ["void", "reverse", "settle", "settle"]
-    assert Counter.objects.get(organization=bounded.organization.pk, measure="money").used == Decimal("0.000348")
-    assert books(bounded.organization).problems() == []
+    assert Counter.objects.get(organization=alice.organization.pk, measure="money").used == Decimal("0.000348")
+    assert books(alice.organization).problems() == []

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from math import ceil
 from typing import Any
 
+from gateway.protocols.openai_chat.answer.overflow import is_overflow
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault
@@ -19,6 +20,8 @@ from routing.health.faults import Fault
 
 MAX_RETRY_AFTER = 60
 MAX_MESSAGE = 500
+MAX_LOGGED = 200  # characters of a rejection's words, which may be a tenant's
+NOT_FOUND = "The provider does not know something that the request names."
 
 # Words in an error's `code` and `type`, tried in this order. They say more than a status: one provider sends
 # 429 for an empty account, another 403 for a prompt it will not answer.
@@ -32,13 +35,12 @@ _WORDS: tuple[tuple[Fault, tuple[str, ...]], ...] = (
     ),
     (Fault.OVERLOADED, ("overloaded", "service_unavailable", "engine_overloaded")),
     (Fault.RATE_LIMITED, ("rate_limit", "ratelimit", "too_many_requests", "resource_exhausted", "throttl")),
-    (Fault.REJECTED, ("content_policy", "content_filter", "moderation", "safety", "context_length")),
+    (Fault.REJECTED, ("content_policy", "content_filter", "moderation", "safety")),
     (Fault.AUTH, ("authentication", "invalid_api_key", "unauthorized", "permission", "access_denied")),
     (Fault.REJECTED, ("invalid_request", "invalid_param", "badrequest", "bad_request", "unprocessable")),
 )
 _STATUSES = {401: Fault.AUTH, 402: Fault.EXHAUSTED, 403: Fault.AUTH, 429: Fault.RATE_LIMITED} | {
     400: Fault.REJECTED,
-    404: Fault.REJECTED,
     413: Fault.REJECTED,
     422: Fault.REJECTED,
     503: Fault.OVERLOADED,
@@ -57,13 +59,24 @@ _BAD_KEY = re.compile(
     r"|api[ _-]?key (?:is )?(?:not valid|invalid|expired|not found)",
     re.IGNORECASE,
 )
-# What a rejection was for, where the provider gave it no code that clients know. Some act on these two.
-_TOO_LONG = re.compile(
-    r"maximum context length|context (?:length|window)|(?:prompt|input) is too long|input token count"
-    r"|too many (?:input |prompt )?tokens",
+# A 404 that is the gateway's own affair: the provider has no such model (any more), or nothing at this address. Any
+# other one is about something that the request names.
+_NO_MODEL = re.compile(
+    r"model_?(?:is_)?not_?(?:found|available|exist)|deployment_?not_?found|(?:unknown|invalid)_?model"
+    r"|\b(?:models?|deployment|engine)\b.{0,200}?(?:not (?:be )?found|(?:does not|doesn't|not) exist"
+    r"|not (?:available|deployed|supported|served|loaded)|no longer|decommissioned|retired|deprecated)"
+    r"|\b(?:no|unknown|invalid) (?:such )?(?:model|deployment)\b|no endpoints? found for|\Amodel: ?\S",
     re.IGNORECASE,
 )
+_NO_ADDRESS = re.compile(
+    r"(?:(?:http )?404:? *)?(?:(?:page|route|path|resource|endpoint|url)s? )?not found\.?|.*/chat/completions.*"
+    r"|.*\b(?:invalid|unknown|unrecogni[sz]ed) (?:request )?(?:url|path|route|endpoint)\b.*"
+    r"|.*\bno route\b.*|cannot post .*",
+    re.IGNORECASE | re.DOTALL,
+)
+# What a rejection was for, where the provider gave it no code that clients know. Some act on it.
 _UNSAFE = ("content_policy", "content_filter", "moderation", "safety")
+_ANY_REJECTION = re.compile(r"invalid|bad_?request|validation|error|unprocessable|exceed|limit", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -103,8 +116,9 @@ def fault_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
             break
     said = body[:2000].decode("utf-8", "replace")
     fault = _fault(error, status, f"status {status}: {said}", retry_after)
-    if fault.kind is Fault.OVERLOADED and value is None and _PAGE.search(said):
-        # A page is not the provider's word that it is busy, but that of what stands before it and finds nobody there.
+    if value is None and (status == 403 or (fault.kind is Fault.OVERLOADED and _PAGE.search(said))):
+        # Not the provider's word on our credential, or that it is busy, but that of what stands before it: a firewall
+        # that dislikes the request, a proxy that finds nobody there.
         return UpstreamFault(Fault.SERVER_ERROR, fault.detail, upstream_status=status, retry_after=retry_after)
     return fault
 
@@ -166,26 +180,44 @@ def _fault(error: Any, status: int | None, detail: str, retry_after: int | None)
     words = " ".join(w.lower() for w in (code, fields.get("type"), fields.get("status")) if type(w) is str)
     own_status = status if status is not None else _own_status(fields)
     # A tenant can have its own words quoted back at it: those say nothing about our account.
-    prose = "" if fields.get("param") else _QUOTED.sub("", message)
-    kind = _kind(own_status, words, prose, retry_after)
+    said = _QUOTED.sub("", message)
+    too_long = is_overflow(own_status, words, said + _passed_on(fields))
+    if too_long:
+        kind = Fault.REJECTED
+    elif own_status == 404:
+        kind = _kind_of_404(words, said)
+    else:
+        kind = _kind(own_status, words, "" if fields.get("param") else said, retry_after)
     if kind is not Fault.REJECTED:
         return UpstreamFault(kind, _logged(detail), upstream_status=own_status, retry_after=retry_after)
     param = fields.get("param")
+    if own_status == 404:
+        told, code = NOT_FOUND, None  # its own words may name its model
+    else:
+        told, code = clean(message), _code(code, words, too_long)
     return UpstreamFault(
         kind,
-        _logged(detail),
+        _logged(f"status {own_status}: {clean(said)[:MAX_LOGGED]}"),
         upstream_status=own_status,
-        message=clean(message) or None,
-        code=code if type(code) is str and _CODE.fullmatch(code) else _meaning(words, prose),
+        message=told or None,
+        code=code,
         param=clean(param)[:128] or None if type(param) is str else None,
     )
 
 
-def _meaning(words: str, prose: str) -> str | None:
-    """OpenAI's code for a rejection that came without one."""
-    if "context_length" in words or _TOO_LONG.search(prose):
+def _code(code: Any, words: str, too_long: bool) -> str | None:
+    """The provider's own code, if it is one; OpenAI's where that says no more than that it is a rejection."""
+    own = code if type(code) is str and _CODE.fullmatch(code) else None
+    if too_long and (own is None or _ANY_REJECTION.search(own)):
         return "context_length_exceeded"
-    return "content_filter" if any(word in words for word in _UNSAFE) else None
+    return own or ("content_filter" if any(word in words for word in _UNSAFE) else None)
+
+
+def _passed_on(fields: dict[str, Any]) -> str:
+    """What another provider said to the one that tells us."""
+    metadata = fields.get("metadata")
+    raw = metadata.get("raw") if type(metadata) is dict else None
+    return f"\n{raw[:2000]}" if type(raw) is str else ""
 
 
 def _own_status(fields: dict[str, Any]) -> int | None:
@@ -216,6 +248,12 @@ def _kind(status: int | None, words: str, prose: str, retry_after: int | None) -
     if status is None or (status == 403 and by_words is Fault.REJECTED):
         return by_words or Fault.SERVER_ERROR
     return _STATUSES.get(status, Fault.SERVER_ERROR)
+
+
+def _kind_of_404(words: str, prose: str) -> Fault:
+    prose = prose.strip()
+    ours = not prose or _NO_ADDRESS.fullmatch(prose) or _NO_MODEL.search(words) or _NO_MODEL.search(prose)
+    return Fault.NOT_FOUND if ours else Fault.REJECTED
 
 
 def _logged(detail: str) -> str:

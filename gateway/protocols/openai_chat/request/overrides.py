@@ -6,10 +6,14 @@ host of the client's choice). They are refused, never passed on and never droppe
 spelled: letter case, dashes, underscores.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from gateway.wire.errors import InvalidRequest
+
+MAX_CARRIED = 1_000  # values that a carrier may hold: no wish for a route has as many
+MAX_NAME = 64  # characters of a name in a path
 
 _REFUSED = frozenset(
     {
@@ -51,26 +55,35 @@ def refuse_overrides(body: Mapping[str, Any], names: Iterable[str]) -> None:
     field, or carries one.
     """
     for name in names:
-        plain = _plain(name)
+        plain = folded(name)
         _refuse(plain, name)
         if plain in _CARRIERS:
-            _search(body[name], name)
+            _search(body[name], name[:MAX_NAME], count(1))
 
 
-def _search(value: Any, path: str) -> None:
-    """Look through what a carrier holds. The body's depth is bounded, so the recursion is."""
+def _search(value: Any, path: str, number: Iterator[int]) -> None:
+    """Look through what a carrier holds. The body's depth is bounded, so the recursion is; the values are counted."""
+    if next(number) > MAX_CARRIED:
+        carrier = path.partition(".")[0]
+        raise InvalidRequest(
+            f"Parameter {carrier} holds more than {MAX_CARRIED} values. Send fewer.",
+            param=carrier,
+            code="invalid_value",
+        )
     if type(value) is dict:
         for name, inner in value.items():
             if name == _OWN_WORDS and path.startswith("model_routing_config"):
                 continue
-            _refuse(_plain(name), f"{path}.{name}")
-            _search(inner, f"{path}.{name}")
+            inside = f"{path}.{name[:MAX_NAME]}"  # a path of whole names could grow by a megabyte a level
+            _refuse(folded(name), inside)
+            _search(inner, inside, number)
     elif type(value) is list:
         for inner in value:
-            _search(inner, path)
+            _search(inner, path, number)
 
 
-def _plain(name: str) -> str:
+def folded(name: str) -> str:
+    """A field's name without what vendors spell differently."""
     return name.replace("-", "").replace("_", "").lower()
 
 

@@ -46,6 +46,8 @@ KNOWN_FIELDS = CHECKS.keys() | {
     *("provider", "model_routing_config"),
 }
 MAX_CHOICES = 8
+MOST_SEARCHES = 10
+MAX_FIELDS = 256  # known or not
 NO_THOUGHTS: frozenset[str] = frozenset()
 
 _CHECKS_BUT_PENALTIES = {name: check for name, check in CHECKS.items() if name not in PENALTIES}
@@ -65,6 +67,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     - `end_user`: who the client acts for, from `user`, `user_id` or `safety_identifier`
     - `text_bytes`: no less than the bytes of text in it: the raw body without base64 payloads of media, and what we add
     - `images`, `audios`, `files`: how many such parts, for bounds per item; video counts as a file
+    - `file_bytes`: of those files that are text, which may be a token each
     - `modalities`: what it takes to read it besides text, each with the path of the first part that needs it
     - `file_ids`: files of the project that are named instead of sent
     - `stops`: the stop sequences
@@ -91,6 +94,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     images: int
     audios: int
     files: int
+    file_bytes: int = 0
     modalities: Mapping[str, str]
     file_ids: tuple[str, ...]
     stops: tuple[str, ...]
@@ -107,9 +111,19 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     changes: Mapping[str, Any]
 
     @property
+    def is_long(self) -> bool:
+        """Whether it takes long to encode."""
+        return self.text_bytes > strict_json.LONG_STRING
+
+    @property
     def logprobs(self) -> bool:
         """Whether log probabilities were asked for; else an answer shows none."""
         return self.body.get("logprobs") is True
+
+    @property
+    def searches(self) -> int:
+        """Searches of the web that one answer may take at most: nobody says how many, so it is a bound of ours."""
+        return MOST_SEARCHES if "web_search_options" in self.body else 0
 
     @property
     def legacy_functions(self) -> bool:
@@ -149,6 +163,8 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
     """
     if type(body) is not dict:
         raise wrong("The body must be a JSON object.", None, TYPE)
+    if len(body) > MAX_FIELDS:
+        raise wrong(f"The body has more than {MAX_FIELDS} fields. Send fewer.", None)
     if None in body.values():
         body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
     model = _model(body.get("model"), dialect)
@@ -201,6 +217,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         images=media.images,
         audios=media.audios,
         files=media.files,
+        file_bytes=media.file_bytes,
         modalities=media.modalities,
         file_ids=tuple(media.file_ids),
         stops=sequences,
@@ -266,7 +283,7 @@ def upstream_body(
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     elif "stream_options" in body:
         del body["stream_options"]
-    return strict_json.dumps(body)
+    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
 
 
 def _wants_json(body: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ def error(message: str = "x", **fields: Any) -> dict[str, Any]:
         (401, error(code="invalid_api_key"), Fault.AUTH),
         (402, error(), Fault.EXHAUSTED),
         (403, error(), Fault.AUTH),
-        (404, error(code="model_not_found"), Fault.REJECTED),
+        (404, error(code="model_not_found"), Fault.NOT_FOUND),
         (405, b"", Fault.SERVER_ERROR),
         (408, b"", Fault.SERVER_ERROR),
         (413, error(), Fault.REJECTED),
@@ -69,6 +69,73 @@ def error(message: str = "x", **fields: Any) -> dict[str, Any]:
 def test_it_tells_the_faults_apart(status: int, body: Any, kind: Fault) -> None:
     fault = answered(status, body)
     assert (fault.kind, fault.upstream_status) == (kind, status)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        error("The model `acme-9` does not exist or you do not have access to it.", code="model_not_found"),
+        error("models/acme-9 is not found for API version v1beta, or is not supported for generateContent."),
+        error("The API deployment for this resource does not exist.", code="DeploymentNotFound"),
+        error("model 'acme-9' not found, try pulling it first"),
+        error("Model not found, inaccessible, and/or not deployed", code="NOT_FOUND"),
+        error("Publisher Model `projects/p/models/acme-9` was not found or your project does not have access to it."),
+        error("No endpoints found for acme/nine."),
+        error("Unable to access it.", code="model_not_available"),
+        {"type": "error", "error": {"type": "not_found_error", "message": "model: acme-9"}},
+        {"object": "error", "message": "The model `acme-9` does not exist.", "type": "NotFoundError", "code": 404},
+        {"detail": "Not Found"},
+        {"message": "no Route matched with those values"},
+        error("Invalid URL (POST /v1/chat/completions/chat/completions)"),
+        error("No POST /chat/completions here."),
+        error("Resource not found", code="404"),
+        error(""),
+        b"<html><h1>404 Not Found</h1></html>",
+        b"404 page not found",
+        b"",
+    ],
+)
+def test_a_404_of_the_model_or_the_address_is_the_gateways_affair(body: Any) -> None:
+    fault = answered(404, body)
+    assert (fault.kind, fault.status, fault.code, fault.retryable) == (
+        Fault.NOT_FOUND,
+        502,
+        "upstream_not_found",
+        True,
+    )
+    assert fault.message == "The provider does not know what the gateway asked it for."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        error("No file found with id file-acme-9"),
+        error("Item 'rs_acme-9' not found", type="invalid_request_error", param="input", code="item_not_found"),
+        error("Vector store acme-9 was deleted."),
+        error("No endpoints found that support image input"),
+        {"detail": "The cached content acme-9 could not be found"},
+    ],
+)
+def test_any_other_404_is_the_requests_own_and_told_in_our_words(body: Any) -> None:
+    fault = answered(404, body)
+    assert (fault.kind, fault.status, fault.code, fault.retryable) == (
+        Fault.REJECTED,
+        400,
+        "upstream_rejected",
+        False,
+    )
+    assert fault.message == "The provider does not know something that the request names."
+
+
+@pytest.mark.parametrize("body", [b"<html><body>Sorry, you have been blocked</body></html>", b"error code: 1020", b""])
+def test_a_403_that_is_no_word_of_the_provider_is_not_about_our_credential(body: bytes) -> None:
+    assert answered(403, body).kind is Fault.SERVER_ERROR
+
+
+def test_what_is_logged_of_a_rejection_is_short_and_quotes_nobody() -> None:
+    fault = answered(400, error("Invalid value: 'my darkest secret' " + "x" * 900))
+    assert fault.detail.startswith("status 400: Invalid value: xxx")
+    assert len(fault.detail) < 220
 
 
 def test_a_limit_that_says_when_to_come_back_is_no_empty_account() -> None:
@@ -131,17 +198,17 @@ def test_a_rejection_keeps_what_helps_the_client() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"error": "no such model"},
-        {"object": "error", "message": "no such model", "code": 404},
-        {"message": "no such model", "detail": {"x": 1}},
-        {"detail": "no such model"},
-        {"detail": [{"loc": ["body"], "msg": "no such model"}]},
-        {"errors": [{"message": "no such model"}]},
+        {"error": "no such tool"},
+        {"object": "error", "message": "no such tool", "code": 422},
+        {"message": "no such tool", "detail": {"x": 1}},
+        {"detail": "no such tool"},
+        {"detail": [{"loc": ["body"], "msg": "no such tool"}]},
+        {"errors": [{"message": "no such tool"}]},
     ],
 )
 def test_other_shapes_of_errors_are_read(body: Any) -> None:
-    fault = answered(404, body)
-    assert (fault.kind, fault.message, fault.status) == (Fault.REJECTED, "no such model", 404)
+    fault = answered(422, body)
+    assert (fault.kind, fault.message, fault.status) == (Fault.REJECTED, "no such tool", 422)
 
 
 @pytest.mark.parametrize(

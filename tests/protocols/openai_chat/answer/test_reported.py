@@ -77,7 +77,7 @@ def test_the_word_alone_is_no_usage() -> None:
     upstream = chunk({"content": 'their "usage" is'}, x={"usage": [1]}) + chunk({"content": "usage"}, "stop") + DONE
     seen = relay_at_every_cut(upstream)
     assert (seen.known["usage"], seen.known["usage_suspect"]) == (None, False)
-    many = {f"v{at}": {"usage": counts(1, 1)} for at in range(10 * MAX_PLACES)}
+    many: dict[str, Any] = {f"v{at}": {"usage": counts(1, 1)} for at in range(10 * MAX_PLACES)}
     assert relay([chunk({"content": "a"}, "stop", **many), DONE]).known["usage"] == Tokens(1, 1)
 
 

@@ -4,7 +4,7 @@
 port be dialled at all? `check_address`: may this address, which a name has just been resolved to, be connected to? By
 default only https, only on the listed ports, only to globally routable unicast addresses. The operator's list of exact
 (scheme, host, port) entries lifts all three for those entries; it is empty unless set, and loopback gets no special
-favour.
+favour. `objection` tells whoever saves an address.
 
 No I/O here, and no framework: settings are passed in.
 """
@@ -134,3 +134,25 @@ class Egress:
             closed = plain.is_unspecified or plain.is_multicast or plain in _CLOSED_V4[-1]
         if closed:
             raise ForbiddenAddress(f"{ip} is not a public address")
+
+
+def objection(text: str, entries: Iterable[str]) -> str | None:
+    """Why the base URL `text` would not be dialled with `entries` as EGRESS_ALLOW, and what opens it; None: it would.
+
+    For whoever saves an address: a call that fails later tells its caller only that the provider is out of reach.
+    Raises `BadUrl`.
+    """
+    base = parse_base_url(text)
+    guard = Egress(parse_allow(entries))
+    try:
+        guard.check_url(base)
+        if base.is_address:
+            guard.check_address(base.host, allowed_by_name=guard.is_listed(base))
+    except ForbiddenAddress as error:
+        host = f"[{base.host}]" if ":" in base.host else base.host
+        entry = f"{base.scheme}://{host}:{base.port}"
+        opened = (
+            "" if guard.is_listed(base) else f" To allow it, add {entry} to EGRESS_ALLOW and start the gateway anew."
+        )
+        return f"{base} will not be dialled: {error}.{opened}"
+    return None

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.egress import Egress, ForbiddenAddress, parse_allow
 from routing.base_url import BadUrl, parse_base_url
+from routing.egress import Egress, ForbiddenAddress, objection, parse_allow
 
 
 def test_the_operators_list_is_exact_endpoints() -> None:
@@ -151,3 +151,33 @@ def test_the_ports_are_the_operators_to_choose() -> None:
     Egress(ports=frozenset({9443})).check_url(parse_base_url("https://api.example.com:9443"))
     with pytest.raises(ForbiddenAddress):
         Egress(ports=frozenset({9443})).check_url(parse_base_url("https://api.example.com"))
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("http://127.0.0.1:11434/v1", "http://127.0.0.1:11434"),
+        ("http://localhost:8080/v1", "http://localhost:8080"),
+        ("http://models.internal/v1", "http://models.internal:80"),
+        ("https://10.0.0.7/v1", "https://10.0.0.7:443"),
+        ("https://vendor.example:9443", "https://vendor.example:9443"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000"),
+        ("http://169.254.169.254/latest", "http://169.254.169.254:80"),
+    ],
+)
+def test_an_objection_names_the_entry_that_lifts_it(text: str, entry: str) -> None:
+    said = objection(text, [])
+    assert said is not None
+    assert said.startswith(f"{text} will not be dialled: ")
+    assert said.endswith(f" To allow it, add {entry} to EGRESS_ALLOW and start the gateway anew.")
+    assert objection(text, [entry]) is None
+
+
+def test_what_no_list_opens_gets_no_advice() -> None:
+    said = objection("http://0.0.0.0:8000/v1", ["http://0.0.0.0:8000"])
+    assert said is not None
+    assert "EGRESS_ALLOW" not in said
+
+
+def test_a_public_address_meets_no_objection() -> None:
+    assert objection("https://vendor.example/v1", []) is None

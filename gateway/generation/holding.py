@@ -1,0 +1,85 @@
+"""What a generation asks for before its first dial, and which of its offers the money does not cover.
+
+The hold is money, for whichever offer answers: each may write as much as that money pays for at its own price. So an
+offer never lowers another one's cap, and one that costs nothing is never cut. Where a hard budget covers less than the
+worst case, offers that it does not cover with the key's least cap are left out of the plan.
+"""
+
+from decimal import Decimal
+from math import ceil
+from typing import Any
+
+from billing.backbone.admission import HoldItem
+from billing.backbone.settlement import Try
+from billing.tokens import estimate
+from gateway.generation import continuation
+from gateway.request.planning import Call
+from routing.planning.ordering import Reason
+from routing.planning.plan import Candidate
+
+
+def hold_item(
+    call: Call,
+    first: Candidate,
+    dial: Try,
+    facts: dict[str, Any],
+    continues: bool,
+    expected: tuple[float, int] | None,
+) -> HoldItem:
+    """What to hold for a call whose first `dial` is to `first`, one of its offers.
+
+    `continues`: another offer may go on with what one began; `expected` is from `gateway.process.lengths`.
+    """
+    in_order = [first, *(one for one in call.offers if one is not first)]
+    offers = [(one.worst.fixed, one.worst.rate, one.output_cap) for one in in_order]
+    cap, tokens, answer = max(offer[2] for offer in offers), call.input_tokens, None
+    money = continuation.worst_case(call.offers, tokens).at(cap) if continues else most(call)
+    if expected is not None:
+        share, answer = expected
+        tokens = ceil(tokens * share)
+    elif continues:
+        tokens = 2 * tokens + cap  # the prompt is read twice, and what was said is read once
+    return HoldItem(
+        id=call.id,
+        attempt=dial.id,
+        key=call.caller.key,
+        model=dial.model,
+        money=money,
+        offers=offers,
+        cap=cap,
+        min_cap=min(call.caller.min_output_cap, cap),
+        tokens=tokens,
+        least=min(tokens, estimate(call.asked.text_bytes)),
+        answer=answer,
+        copies=call.asked.n,
+        facts=facts,
+    )
+
+
+def most(call: Call) -> Decimal | None:
+    """Dollars at worst, whichever of the offers answers; None: the price of one is unknown."""
+    found = Decimal(0)
+    for one in call.offers:
+        money = one.worst.at(one.output_cap)
+        if money is None:
+            return None
+        found = max(found, money)
+    return found
+
+
+def leave_out(call: Call, money: Decimal) -> bool:
+    """Takes the offers out of the plan that so many dollars do not cover; whether there are any."""
+    least = max(1, call.caller.min_output_cap)
+    short = {
+        place: Reason.UNPRICED if one.worst.fixed is None or one.worst.rate is None else Reason.CREDIT
+        for place, one in enumerate(call.plan.ordered())
+        if one.worst.cap_within(money) < min(least, one.output_cap)
+    }
+    if short:
+        call.plan.leave_out(short)
+    return bool(short)
+
+
+def cap_paid(candidate: Candidate, money: Decimal) -> int:
+    """Output tokens that an offer may write for so many dollars."""
+    return min(candidate.output_cap, max(1, candidate.worst.cap_within(money)))
