@@ -32,6 +32,15 @@ def entry(at: int, **fields: Any) -> dict[str, Any]:
     return {"type": "reasoning.text", "text": "t", "index": at} | fields
 
 
+def fields(size: int, make: Callable[[int], Any]) -> Any:
+    """As many fields as named arguments of anything."""
+    return {f"f{at}": make(at) for at in range(size)}
+
+
+def field(at: int, value: Any) -> Any:
+    return {f"f{at}": value}
+
+
 def logprobs(size: int) -> dict[str, Any]:
     return {"content": many(size, lambda at: {"token": "t", "logprob": -0.5, "bytes": [116], "top_logprobs": []})}
 
@@ -59,7 +68,7 @@ IN_ONE_EVENT: dict[str, Grow] = {
     "fields of a chunk": lambda n: chunk({"content": "x"}, **{f"f{at}": 1 for at in range(n)}),
     "fields of the usage": lambda n: usage(3, 1, **{f"f{at}": 1 for at in range(n)}),
     "details of the usage": lambda n: usage(3, 1, prompt_tokens_details={f"f{at}": 1 for at in range(n)}),
-    "usages": lambda n: chunk({"content": "x"}, **{f"f{at}": {"usage": {"prompt_tokens": 1}} for at in range(n)}),
+    "usages": lambda n: chunk({"content": "x"}, **fields(n, lambda at: {"usage": {"prompt_tokens": 1}})),
     "a text": lambda n: chunk({"content": "x" * 100 * n}),
     "a picture": lambda n: chunk({"images": [{"image_url": {"url": "A" * 100 * n}}]}),
     "half characters": lambda n: chunk({"content": "@" * n}).replace(b"@", b"\\ud83d"),
@@ -102,7 +111,7 @@ OVER_EVENTS: dict[str, Callable[[int], bytes]] = {
     "log probabilities beside an end": lambda at: chunk({}, "stop", choice={"logprobs": logprobs(1)}),
     "usages": lambda at: usage(3, at),
     "fields of the usage": lambda at: usage(3, 1, **{f"f{at}": at}),
-    "usages of vendors": lambda at: chunk({"content": "x"}, **{f"v{at}": {"usage": {"prompt_tokens": 1}}}),
+    "usages of vendors": lambda at: chunk({"content": "x"}, **field(at, {"usage": {"prompt_tokens": 1}})),
     "fields beside the usage": lambda at: chunk(choices=[], usage={"prompt_tokens": 1}, **{f"f{at}": at}),
     "pings": lambda at: b"event: ping\ndata: {}\n\n",
     "foreign events": lambda at: b'event: trace\ndata: {"a":1}\n\n',
@@ -127,7 +136,7 @@ IN_ONE_BODY: dict[str, Grow] = {
     "fields of the usage": lambda n: whole(
         {"content": "x"}, usage={"prompt_tokens": 1} | {f"f{at}": 1 for at in range(n)}
     ),
-    "usages": lambda n: whole({"content": "x"}, **{f"f{at}": {"usage": {"prompt_tokens": 1}} for at in range(n)}),
+    "usages": lambda n: whole({"content": "x"}, **fields(n, lambda at: {"usage": {"prompt_tokens": 1}})),
     "a text": lambda n: whole({"content": "x" * 100 * n}),
     "half characters": lambda n: whole({"content": "@" * n}).replace(b"@", b"\\ud83d"),
     "blanks before": lambda n: b" \n" * n + whole({"content": "x"}),
@@ -189,7 +198,7 @@ KEPT: dict[str, Callable[[int], bytes]] = {
         {"tool_calls": [{"index": 0, "function": {"arguments": "x" * 60_000}}]}
     ),
     "fields beside an end": lambda at: chunk({}, "stop", choice={f"f{at}": "x" * 60_000}),
-    "fields beside an end, outside": lambda at: chunk({}, "stop", **{f"f{at}": "x" * 60_000}),
+    "fields beside an end, outside": lambda at: chunk({}, "stop", **field(at, "x" * 60_000)),
     "what nobody may see yet": lambda at: chunk({"role": "assistant", "content": ""}, odd="x" * 60_000),
 }
 

@@ -125,7 +125,7 @@ def test_a_failure_for_an_end_is_told_as_one(play: Play, stream: bool) -> None:
     assert heard.usage.basis == "estimated"
     heard = play(chunk({"role": "assistant", "content": ""}) + chunk({}, "weird") + DONE, body={"stream": stream})
     assert heard.error == (502, "upstream_invalid_response")
-    assert (heard.usage.charge, heard.usage.completion_tokens) == (0, 0)
+    assert (heard.usage.charge, heard.usage.completion_tokens) == (Decimal(0), 0)
 
 
 def test_half_a_character_costs_neither_the_answer_nor_its_usage(play: Play) -> None:
