@@ -219,3 +219,15 @@ class Change(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only triggers write changes."""
         raise TypeError("changes are written by the database's triggers")
+
+
+class LoginAttempts(models.Model):
+    """Failed attempts to log in since `begun`, of an account, a network or both. See `accounts.login_attempts`."""
+
+    place = models.CharField(primary_key=True, max_length=96)
+    begun = models.DateTimeField()
+    failures = models.IntegerField()
+    succeeded_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.failures}"

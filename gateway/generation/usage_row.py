@@ -12,6 +12,8 @@ from gateway.generation.bill import Bill
 from gateway.request.planning import Call
 from routing.planning.plan import Candidate
 
+MOST_WORD = 64  # characters of a provider's own word that are kept
+
 
 def facts(call: Call, candidate: Candidate) -> dict[str, Any]:
     """What a usage row says of a call that is about to be held, to be dialled at `candidate`."""
@@ -69,9 +71,9 @@ def settlement(
     reader = last.reader
     if reader is not None:
         row.upstream_id = reader.upstream_id
-        row.service_tier = reader.tier or None
-        row.finish_reason = reader.finish_reason or ""
-        row.native_finish_reason = reader.native_finish_reason or ""
+        row.service_tier = (reader.tier or "")[:MOST_WORD] or None
+        row.finish_reason = (reader.finish_reason or "")[:MOST_WORD]
+        row.native_finish_reason = (reader.native_finish_reason or "")[:MOST_WORD]
     tokens = bill.tokens
     row.prompt_tokens = tokens.prompt
     row.completion_tokens = tokens.completion

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from accounts.callers import Caller
+from billing.backbone.settlement import Settlement
 from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
 from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
@@ -41,6 +42,7 @@ class Call(Struct):
     - `conversation`: where to note who answered (`gateway.process.seats`), for `seat_seconds`; None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
     - `explain`: the client wants the plan told
+    - `settled`: its usage row, once it has ended
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
     - `arrival`: to be told of the hold
     """
@@ -57,6 +59,7 @@ class Call(Struct):
     seat_seconds: float = SEAT_SECONDS
     dialled: Candidate | None = None
     explain: bool = False
+    settled: Settlement | None = None
     careful: bool = False
     arrival: Arrival | None = None
     _fits: dict[int, Fit] = {}  # by offer
@@ -155,7 +158,7 @@ def prepare(
         wanted.lacking = _lacking(asked, caller, routes, refusals)
     if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
+        wanted.turn = turn((caller.organization, first.model.id, hash(first.policy.providers)))
     kept = kept_seconds(asked.body, asked.cache_control)
     wanted.stays = kept > SEAT_SECONDS
     place = _seat(asked, caller, first, wanted) if first.seats else None

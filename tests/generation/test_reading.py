@@ -16,7 +16,7 @@ def test_a_large_event_and_a_large_body_are_read_as_small_ones() -> None:
         streamed, at_once = reader(), reader(stream=False)
         upstream = chunk({"content": LARGE}) + chunk({}, "stop") + DONE
         frames = await reading.feed(streamed, upstream[:100]) + await reading.feed(streamed, upstream[100:])
-        assert b"".join(frames).count(b"x") == len(LARGE)
+        assert LARGE.encode() in b"".join(frames)
         await reading.feed(at_once, whole({"content": LARGE}))
         await reading.end(at_once)
         for answer in (streamed, at_once):

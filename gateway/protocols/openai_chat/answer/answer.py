@@ -167,7 +167,7 @@ class AnswerReader:
         """Whether `usage` counts the whole answer: nothing more was to come when it did."""
         if self.usage is None:
             return False
-        return all(choice.over for choice in self._choices.values()) or (self.complete and not self._cut_short)
+        return (self.complete and not self._cut_short) or all(choice.over for choice in self._choices.values())
 
     @property
     def unread(self) -> int:
