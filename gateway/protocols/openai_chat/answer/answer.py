@@ -18,7 +18,7 @@ import msgspec
 
 from billing.tokens import Tokens, estimate
 from gateway.protocols.openai_chat.answer.choice import Choice, Manner
-from gateway.protocols.openai_chat.answer.choices import index_of, one_an_index
+from gateway.protocols.openai_chat.answer.choices import index_of, listed, one_an_index
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import Held
 from gateway.protocols.openai_chat.answer.opening import opening
@@ -384,10 +384,8 @@ class AnswerReader:
             if counted:
                 self._beside_usage = chunk
             return None if counted or chunk.keys() <= _ENVELOPE else chunk
-        if type(choices) is not list:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "choices is not an array")
         kept = []
-        for sent in choices:
+        for sent in listed(choices):
             index = index_of(sent)
             state = self._choices.get(index)
             if state is None:
@@ -431,8 +429,8 @@ class AnswerReader:
         self._reported.take(answer, body)
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
-        choices = answer.get("choices")
-        if type(choices) is not list or not choices:
+        choices = listed(answer.get("choices"))
+        if not choices:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer has no choices")
         self._note_id(answer)
         answer.update(self._ours)

@@ -145,6 +145,7 @@ class Choice:
         """Counts what came after the text had ended: it is paid for all the same."""
         delta, native = choice.get("delta"), choice.get("finish_reason")
         if type(delta) is dict:
+            self._straighten(delta)
             thought = reasoning_bytes(delta)
             self.reasoning_bytes += thought
             self.bytes += thought + text_bytes(delta)
