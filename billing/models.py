@@ -182,7 +182,7 @@ class Counter(models.Model):
     """How much of a budget or limit is used and held, per subject, measure and window.
 
     A new window is a new row, so nothing is ever reset. Written only by the functions of billing, under row locks taken
-    in the order of `id`.
+    in the order of `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -193,11 +193,15 @@ class Counter(models.Model):
     period_start = models.DateTimeField()
     used = models.DecimalField(max_digits=24, decimal_places=12, default=0)
     held = models.DecimalField(max_digits=24, decimal_places=12, default=0)
+    writes = models.BigIntegerField(default=0, db_default=0)
+    version = models.GeneratedField(
+        expression=models.F("writes") / models.Value(32), output_field=models.BigIntegerField(), db_persist=True
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["subject", "measure", "period", "period_start"], name="one_counter_a_window"
+                fields=["subject", "measure", "period", "period_start", "version"], name="one_new_counter_a_window"
             ),
             models.CheckConstraint(condition=models.Q(held__gte=0), name="held_not_negative"),
         ]

@@ -43,15 +43,48 @@ def role_url(name: str, role: str) -> str:
 
 DATABASE_APP_URL = role_url("DATABASE_APP_URL", "meterline_app")
 DATABASE_CONSOLE_URL = role_url("DATABASE_CONSOLE_URL", "meterline_console")
-DATABASES = {
-    "default": {
-        **env.db_url_config(
-            {"owner": DATABASE_URL, "app": DATABASE_APP_URL, "console": DATABASE_CONSOLE_URL}[DATABASE_ROLE]
-        ),
+# How many connections a process that serves the API has at most, by what they are for: holds and settlements; reads of
+# the books; files; and its own errands (unknown keys, what it shares with the others, how the database is). One more
+# listens for changes. A process that serves the console has one for each request to it.
+DATABASE_PAID_CONNECTIONS = env.int("DATABASE_PAID_CONNECTIONS", default=6)
+DATABASE_READ_CONNECTIONS = env.int("DATABASE_READ_CONNECTIONS", default=4)
+DATABASE_FILE_CONNECTIONS = env.int("DATABASE_FILE_CONNECTIONS", default=2)
+DATABASE_ERRAND_CONNECTIONS = env.int("DATABASE_ERRAND_CONNECTIONS", default=3)
+CONSOLE_REQUESTS = env.int("CONSOLE_REQUESTS", default=8)
+# How long a read waits for one, and how many reads of a key wait at once (of an organization: four times as many).
+DATABASE_READ_SECONDS = env.float("DATABASE_READ_SECONDS", default=2.0)
+DATABASE_READS_WAITING = env.int("DATABASE_READS_WAITING", default=256)
+CONSOLE_SECONDS = env.float("CONSOLE_SECONDS", default=10.0)
+# How long a request waits for its hold: at least, and at most when commits are slow.
+HOLD_SECONDS = env.float("HOLD_SECONDS", default=0.18)
+HOLD_SECONDS_MOST = env.float("HOLD_SECONDS_MOST", default=1.8)
+# What the console's statements may take, and how long it may leave a transaction open: one that stays open keeps the
+# database from clearing away what every request leaves behind.
+CONSOLE_STATEMENT_SECONDS = env.int("CONSOLE_STATEMENT_SECONDS", default=30)
+IDLE_TRANSACTION_SECONDS = env.int("IDLE_TRANSACTION_SECONDS", default=30)
+
+
+def orm_database() -> dict[str, object]:
+    """The ORM's connection, as the role that `DATABASE_ROLE` says; an owner's has no bounds."""
+    url = {"owner": DATABASE_URL, "app": DATABASE_APP_URL, "console": DATABASE_CONSOLE_URL}[DATABASE_ROLE]
+    found: dict[str, object] = env.db_url_config(url)
+    bounds = {}
+    if DATABASE_ROLE != "owner":
+        bounds["idle_in_transaction_session_timeout"] = IDLE_TRANSACTION_SECONDS
+    if DATABASE_ROLE == "console":
+        bounds["statement_timeout"] = CONSOLE_STATEMENT_SECONDS
+    options = dict(found.get("OPTIONS") or {})  # type: ignore[call-overload]
+    words = [options.get("options", ""), *(f"-c {name}={seconds}s" for name, seconds in bounds.items())]
+    options["options"] = " ".join(filter(None, words))
+    return {
+        **found,
+        "OPTIONS": options,
         "CONN_MAX_AGE": 0 if DATABASE_ROLE == "console" else 60,
         "ATOMIC_REQUESTS": DATABASE_ROLE == "console",
     }
-}
+
+
+DATABASES = {"default": orm_database()}
 
 # --- the API --------------------------------------------------------------------------------------------------------
 SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))

@@ -16,7 +16,8 @@ from uuid import UUID
 
 import msgspec
 
-from billing.backbone.batches import Connections, DatabaseAway, GroupCommit
+from billing.backbone.batches import GroupCommit
+from billing.backbone.connections import Connections, DatabaseAway
 from billing.backbone.spool import Gone, Line, Spool, SpoolFull
 
 logger = logging.getLogger(__name__)

@@ -77,12 +77,12 @@ begin
                           where p_holds[h] = (e->>'id')::uuid), 0) as held
           from jsonb_array_elements(p_items) e
     ), locked as materialized (
-        select c.id, c.subject, c.measure, c.period, c.used, c.held
-          from billing_counter c
-         where c.id in (select jsonb_array_elements_text(m.counters)::bigint from mine m)
-            or c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h
-                         where h.id = any(p_holds))
-         order by c.id for no key update
+        select c.*
+          from billing_lock_counters(array(
+                   select jsonb_array_elements_text(m.counters)::bigint from mine m
+                   union
+                   select jsonb_array_elements_text(h.counters)::bigint from billing_hold h
+                    where h.id = any(p_holds))) c
     ), given_back as (
         select n.counter, sum(m.held - m.charge) as money
           from mine m cross join lateral (select jsonb_array_elements_text(m.counters)::bigint as counter) n
@@ -151,15 +151,15 @@ declare
     h_id uuid[]; h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
     -- one entry a counter: what is added to it and given back on it, by measure
     d_id bigint[]; d_charge numeric[]; d_tokens numeric[]; d_held_money numeric[]; d_held_tokens numeric[];
-    d_open numeric[];
+    d_open numeric[]; d_at tid[];
 begin
     select array_agg(distinct (e->>'id')::uuid), count(*) into v_ids, v_count
       from jsonb_array_elements(p_items) e;
     if cardinality(v_ids) < v_count then
         -- A settlement that still waited for its commit came from the spool as well. The first one counts.
-        select jsonb_agg(q.e), array_agg(q.id) into p_items, v_ids
-          from (select distinct on (e->>'id') (e->>'id')::uuid as id, e
-                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by e->>'id', o) q;
+        select jsonb_agg(q.e) into p_items
+          from (select distinct on ((e->>'id')::uuid) e
+                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by (e->>'id')::uuid, o) q;
     end if;
 
     with locked as materialized (
@@ -269,13 +269,15 @@ begin
 
     -- The counters last: every hold waits for them, and they are locked until the commit is on the disk. Whoever takes
     -- them first and writes these usage rows then (billing_end_holds) has had to wait for the holds, so there is no circle.
-    perform 1 from billing_counter c where c.id = any(d_id) order by c.id for no key update;
+    select array_agg(l.place) into d_at from billing_lock_counters(d_id) l;
     update billing_counter c
-       set used = c.used + case c.measure when 'money' then d_charge[d] when 'tokens' then d_tokens[d] else 0 end,
-           held = c.held - case c.measure when 'money' then d_held_money[d] when 'tokens' then d_held_tokens[d]
-                                          when 'open' then d_open[d] else 0 end
-      from generate_series(1, cardinality(d_id)) d
-     where c.id = d_id[d];
+       set used = c.used + case c.measure when 'money' then d_charge[array_position(d_id, c.id)]
+                                          when 'tokens' then d_tokens[array_position(d_id, c.id)] else 0 end,
+           held = c.held - case c.measure when 'money' then d_held_money[array_position(d_id, c.id)]
+                                          when 'tokens' then d_held_tokens[array_position(d_id, c.id)]
+                                          when 'open' then d_open[array_position(d_id, c.id)] else 0 end,
+           writes = c.writes + 1
+     where c.ctid = any(d_at);
 
     return query
     select q.id, case when q.id = any(v_fresh) then 'settled' when q.id = any(v_late) then 'late' else 'repeated' end,
@@ -300,19 +302,22 @@ language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_ended uuid[];
+    -- one entry a counter
+    d_id bigint[]; d_money numeric[]; d_tokens numeric[]; d_open bigint[]; d_at tid[];
 begin
-    perform 1 from billing_counter c
-      where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(p_ids))
-      order by c.id for no key update;
-
-    update billing_counter c
-       set held = c.held - case c.measure when 'money' then d.money when 'tokens' then d.tokens
-                                          when 'open' then d.open else 0 end
+    select array_agg(d.counter), array_agg(d.money), array_agg(d.tokens), array_agg(d.open)
+      into d_id, d_money, d_tokens, d_open
       from (select n.counter, sum(coalesce(h.money, 0)) as money, sum(h.tokens) as tokens, count(*) as open
               from billing_hold h
              cross join lateral (select jsonb_array_elements_text(h.counters)::bigint as counter) n
-             where h.id = any(p_ids) group by n.counter) d
-     where c.id = d.counter;
+             where h.id = any(p_ids) group by n.counter) d;
+    select array_agg(l.place) into d_at from billing_lock_counters(d_id) l;
+    update billing_counter c
+       set held = c.held - case c.measure when 'money' then d_money[array_position(d_id, c.id)]
+                                          when 'tokens' then d_tokens[array_position(d_id, c.id)]
+                                          when 'open' then d_open[array_position(d_id, c.id)] else 0 end,
+           writes = c.writes + 1
+     where c.ctid = any(d_at);
 
     with ended as (
         insert into billing_usage
@@ -350,7 +355,8 @@ $$;
 -- hard budget stays held until the request's own time is over (`seconds` among its facts), when the process, if it lives,
 -- has ended the stream itself; else others would spend the money that its settlement is going to need. When the database
 -- was away, everybody's lease is old, and whoever comes back first must not take the others for dead: p_lease has to be
--- alive without a gap for as long as the living need to say so.
+-- alive without a gap for as long as the living need to say so. A heartbeat from further ahead than p_dead is from before
+-- the database's clock was set back, and says nothing.
 create or replace function billing_resolve(p_lease uuid, p_dead interval, p_limit integer)
 returns integer
 language plpgsql as $$
@@ -363,7 +369,7 @@ begin
     select array_agg(q.id) into v_ids from (
         select h.id from billing_hold h left join billing_lease l on l.id = h.lease
          where l.id is null
-            or v_judge and l.heartbeat_at <= v_now - p_dead
+            or v_judge and l.heartbeat_at not between v_now - p_dead and v_now + p_dead
                and (not h.hard
                     or h.created_at < v_now - make_interval(secs => coalesce((h.facts->>'seconds')::float8, 3600)))
          order by h.id limit p_limit
@@ -410,7 +416,8 @@ begin
 end
 $$;
 
--- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, it begins a new life.
+-- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, by a clock that was set
+-- perhaps, it begins a new life.
 create or replace function billing_heartbeat(p_lease uuid, p_host text, p_pid integer, p_gap interval)
 returns void
 language sql as $$
@@ -418,15 +425,15 @@ language sql as $$
     values (p_lease, p_host, p_pid, clock_timestamp(), clock_timestamp())
     on conflict (id) do update
        set host = excluded.host, pid = excluded.pid, heartbeat_at = excluded.heartbeat_at,
-           started_at = case when l.heartbeat_at < excluded.heartbeat_at - p_gap then excluded.started_at
-                             else l.started_at end;
+           started_at = case when l.heartbeat_at between excluded.heartbeat_at - p_gap and excluded.heartbeat_at + p_gap
+                             then l.started_at else excluded.started_at end;
 $$;
 
 -- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
 -- not write counters. Requests that are open at this moment hold nothing on it and settle unseen by it.
 create or replace function billing_seed_counter(p_budget bigint)
 returns void
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     -- What is open began after this, so older rows do not change any more.
@@ -440,9 +447,12 @@ begin
     select * into strict v_budget from billing_budget b where b.id = p_budget;
     v_start := billing_window(v_budget.period, v_now);
     v_from := billing_first_id(v_start - interval '1 hour');  -- an id is made a moment before its hold
+    perform billing_begin_windows(array[v_budget.subject]);
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    values (v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0)
-        on conflict do nothing;
+    select v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0
+     where not exists (
+           select 1 from billing_counter n where n.subject = v_budget.subject and n.measure = 'money'
+              and n.period = v_budget.period and n.period_start = v_start);
 
     -- The long sum, before the lock that every hold of this organization would wait for.
     select coalesce(sum(u.charge), 0) into v_old

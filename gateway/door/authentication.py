@@ -12,7 +12,7 @@ from django.conf import settings
 
 from accounts import keys
 from accounts.callers import Caller
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from gateway.process.snapshot import Snapshots, TooManyLookups
 from gateway.wire.errors import Forbidden, Unauthenticated, Unavailable
 

@@ -31,8 +31,9 @@ from django.http.request import split_domain_port, validate_host
 from django.urls import Resolver404, get_resolver
 
 from accounts.callers import Caller
+from billing.backbone.connections import Asker, Busy, Turns
 from gateway.door.answers import Answer, EventStream
-from gateway.door.authentication import authenticate
+from gateway.door.authentication import authenticate, client_address
 from gateway.door.session import has_session
 from gateway.door.unknown import UNVERSIONED, no_such_endpoint
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
@@ -53,6 +54,7 @@ BODY_SECONDS = 30.0  # to receive a whole body
 WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
 PIECE_BYTES = 256 * 1024  # of a long answer
+CONSOLE_QUEUE = 100  # requests to the console that wait at once, by address
 CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported, of somebody who has logged in
 LOGIN_BODY_BYTES = 64 * 1024  # of anybody
 API_PATHS = (
@@ -353,6 +355,10 @@ class Application:
         self.api = LeanHandler()
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
+        # Each request has a thread and a connection to the database. Half of them at most for one address, so that who
+        # floods the console, or takes an export byte by byte, leaves room for the others.
+        most = settings.CONSOLE_REQUESTS
+        self.console_turns = Turns(most, (most + 1) // 2, CONSOLE_QUEUE, settings.CONSOLE_SECONDS)
         self._here: process.Process | None = None
 
     def leave(self) -> None:
@@ -414,6 +420,13 @@ class Application:
                 begun = True
                 await send(message)
 
+            address = client_address(scope["headers"], (scope.get("client") or ("",))[0])
+            asker = Asker(address, address)
+            try:
+                await self.console_turns.take(asker)
+            except Busy:
+                await _refuse(Unavailable("The console is busy. Try again shortly.", retry_after=2), scope, send)
+                return
             try:
                 await console(scope, replayed, sent)  # type: ignore[arg-type]
             except asyncio.CancelledError:
@@ -421,6 +434,8 @@ class Application:
                     raise
                 task.uncancel()
                 await _refuse(stopped(), scope, send)
+            finally:
+                self.console_turns.give(asker)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

@@ -17,8 +17,8 @@ from django.http import HttpRequest
 from accounts.models import Scope
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
-from gateway.endpoints.management import read
 from gateway.endpoints.periods import DAY, Buckets, Days, buckets, choice, day, limit, past_days, span, today
+from gateway.endpoints.read_limit import read
 from gateway.process import process
 from gateway.request.naming import reachable
 from gateway.wire.errors import InvalidRequest
@@ -62,13 +62,15 @@ class StatisticsView(ApiView):
         """The metric by model, for each UTC day or week (its Monday) that has any."""
         found: dict[date, dict[str, Value]] = defaultdict(dict)
         query = BY_MODEL.format(metric=USAGE_METRICS[metric])
-        for start, model, value in await read(query, [unit, self.caller.organization, days.begin, days.end]):
+        for start, model, value in await read(
+            self.caller, query, [unit, self.caller.organization, days.begin, days.end]
+        ):
             found[start][model] = _exact(value, metric)
         return found
 
     async def first_day(self) -> date:
         """The first day of which anything is known; today if nothing is."""
-        ((found,),) = await read(FIRST_DAY, [self.caller.organization])
+        ((found,),) = await read(self.caller, FIRST_DAY, [self.caller.organization])
         return found or today()
 
 

@@ -26,7 +26,7 @@ from django.conf import settings
 
 from accounts.callers import Caller
 from accounts.sealing import CannotOpen, open_bytes, seal_bytes
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Asker, Connections, DatabaseAway
 from billing.ids import new_id
 from gateway.files.inlining import OpenFile
 from gateway.files.uploads import Upload, read_upload
@@ -124,7 +124,7 @@ class Files:
             lifetimes = [seconds for seconds in (days * DAY, upload.lifetime) if seconds]
             row = (id, caller.project, caller.key, upload.filename, upload.purpose, upload.media_type)
             limits = (min(lifetimes, default=None), settings.FILES_PROJECT_BYTES, MOST_FILES)
-            rows = await self._call(STORE, (*row, len(upload.content), sealed, *limits))
+            rows = await self._call(caller.project, STORE, (*row, len(upload.content), sealed, *limits))
         verdict, created_at, expires_at = rows[0]
         if verdict != "stored":
             limit = f"{settings.FILES_PROJECT_BYTES} bytes" if verdict == "bytes" else f"{MOST_FILES} files"
@@ -140,7 +140,8 @@ class Files:
     async def _count(self, project: UUID, bytes: int) -> None:
         """Counts what is written: deleted bytes stay on the disk until the database has cleaned up."""
         most = settings.FILES_PROJECT_HOURLY_BYTES
-        if most and not (bytes <= most and await self._call(WRITE, {"project": project, "bytes": bytes, "most": most})):
+        row = {"project": project, "bytes": bytes, "most": most}
+        if most and not (bytes <= most and await self._call(project, WRITE, row)):
             raise RateLimited(
                 f"A project may upload {most} bytes of files an hour.",
                 code="file_uploads_exhausted",
@@ -149,7 +150,7 @@ class Files:
 
     async def find(self, project: UUID, ids: Sequence[UUID]) -> dict[UUID, Entry]:
         """The project's files among `ids`."""
-        rows = await self._call(FIND, {"project": project, "ids": list(ids)})
+        rows = await self._call(project, FIND, {"project": project, "ids": list(ids)})
         return {row[0]: Entry(*row) for row in rows}
 
     async def page(
@@ -157,7 +158,7 @@ class Files:
     ) -> list[Entry]:
         """At most `limit` of the project's files beyond `after`; `order` is desc, the newest first, or asc."""
         params = {"project": project, "limit": limit, "after": after, "purpose": purpose}
-        return [Entry(*row) for row in await self._call(LIST[order], params)]
+        return [Entry(*row) for row in await self._call(project, LIST[order], params)]
 
     async def read(self, project: UUID, entry: Entry) -> bytes:
         """The content of a file. Raises `NotFound` when it has been deleted meanwhile."""
@@ -174,21 +175,21 @@ class Files:
 
     async def delete(self, project: UUID, id: UUID) -> bool:
         """Deletes a file. False when it is not there."""
-        return bool(await self._call(DELETE, {"project": project, "id": id}))
+        return bool(await self._call(project, DELETE, {"project": project, "id": id}))
 
     async def _sealed(self, project: UUID, id: UUID) -> bytes:
         """A whole content is slow to arrive and holds up the loop while it is decoded; a piece is and does neither."""
         pieces: list[bytes] = []
         while not pieces or len(pieces[-1]) == PIECE:
-            rows = await self._call(READ, (len(pieces) * PIECE + 1, PIECE, id, project))
+            rows = await self._call(project, READ, (len(pieces) * PIECE + 1, PIECE, id, project))
             if not rows:
                 raise no_such_file()
             pieces.append(rows[0][0])
         return b"".join(pieces)
 
-    async def _call(self, query: str, params: Any) -> list[tuple[Any, ...]]:
+    async def _call(self, project: UUID, query: str, params: Any) -> list[tuple[Any, ...]]:
         try:
-            return await self._connections.call(query, params)
+            return await self._connections.call(query, params, Asker(project, project))
         except DatabaseAway as error:
             raise Unavailable("Files cannot be reached just now. Try again shortly.", retry_after=1) from error
 

@@ -11,7 +11,6 @@ import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from math import ceil
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -19,21 +18,21 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts.models import OnLeave
-from billing.backbone.admission import AttemptItem, Held, Refused
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.admission import AttemptItem, Held
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
 from billing.models import Basis, Status
-from billing.tokens import Tokens, estimate
+from billing.tokens import estimate
 from gateway.generation import continuation, explaining
 from gateway.generation.attempt import Attempt
 from gateway.generation.bill import Bill, bill
 from gateway.generation.dialling import Pace
 from gateway.generation.estimate import Estimate
-from gateway.generation.holding import cap_paid, hold_item, leave_out
+from gateway.generation.holding import cap_paid, hold, hold_item, learn
 from gateway.generation.itinerary import Itinerary, Stop
-from gateway.generation.refusals import REVOKED, refusal, unavailable
+from gateway.generation.refusals import REVOKED, unavailable
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline, boot_time
@@ -139,6 +138,8 @@ class Generation:
         """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
         it does. Offers further on that it does not cover are left out as well.
         """
+        if not self._process.database.agrees:
+            raise unavailable(5)  # the clocks are too far apart, see `gateway.process.database`
         call = self.call
         self._facts = facts(call, attempt.candidate)
         expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
@@ -147,26 +148,14 @@ class Generation:
         known = {**self._facts, "seconds": seconds + SPARE_SECONDS}
         item = hold_item(call, attempt.candidate, attempt.row, known, self.continues, expected)
         try:
-            held = await self._process.backbone.admission.hold(item)
-        except Refused as refused:
-            error = refusal(refused, call, item)
-            if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
-                return None
-            raise error from refused
-        except DatabaseAway as error:
-            raise unavailable(1) from error
+            held = await hold(self._process.backbone.admission, call, item)
         except asyncio.CancelledError:
             if reason := self.was_cut():
                 raise reason from None
             raise
-        if call.arrival is not None:
-            call.arrival.held()
-        if held.hard:
-            call.be_careful()
-        if held.hard and held.money is not None and held.money != item.money:
+        if held is not None and held.hard and held.money != item.money:
             self.continues = False  # one answer is paid for, and not two
-            if leave_out(call, held.money):
-                self._itinerary.renew()
+            self._itinerary.renew()
         return held
 
     async def __aexit__(
@@ -401,20 +390,8 @@ class Generation:
             self.drain.close(owed.basis == Basis.REPORTED)
         self._count(row, owed)
         if owed.basis is Basis.REPORTED:
-            self._learn(owed.tokens)
+            learn(self._process.lengths, self.call, self.attempt.candidate, owed.tokens)
         return self._ending
-
-    def _learn(self, tokens: Tokens) -> None:
-        """What the key's next answers of this model may come to, and a token of its text."""
-        call, model = self.call, self.attempt.candidate.model
-        share = tokens.prompt / max(1, call.input_tokens)
-        self._process.lengths.learn(self.caller.key, model.id, share, ceil(tokens.completion / call.asked.n))
-        reader = self.attempt.reader
-        if reader is not None and reader.counted and reader.usage is not None:
-            usage = reader.usage
-            # Thoughts that were not shown are no text of ours.
-            written = usage.completion - usage.audio_output - (0 if reader.reasoning_bytes else usage.reasoning)
-            self._process.tokenizers.learn(model.slug, reader.relayed_bytes, written)
 
     def _count(self, row: Settlement, owed: Bill) -> None:
         telemetry.generations.count(row.status)

@@ -70,7 +70,7 @@ def _named(offers: Sequence[Candidate]) -> str:
 def _lack(offer: Candidate) -> str:
     if offer.tariff_version is None:
         return "no tariff in force"
-    rates = offer.prices.rates
-    missing = [item for item in ("input", "output") if item not in rates]
-    missing += [item for item, rate in rates.items() if rate.charge is None]
-    return f"a tariff without a rate for {', '.join(missing)}" if missing else "a tariff without a rate for its size"
+    rates = [offer.prices.rates, *(step.rates for step in offer.prices.steps)]
+    missing = {item for item in ("input", "output") if item not in rates[0]}
+    missing |= {item for one in rates for item, rate in one.items() if rate.charge is None}
+    return f"a tariff without a rate for {', '.join(sorted(missing)) or 'web_search'}"

@@ -66,7 +66,7 @@ class Arrivals:
                 retry_after=1,
             )
         bounds = snapshot.bounds_of(caller)
-        if bounds:
+        if bounds and self._ended:
             self._check(bounds)
         self._under_way[key] = under_way + 1
         return Arrival(self, key, bounds)

@@ -72,5 +72,23 @@ spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the loc
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
 statistics = Gauge("meterline_statistics_timestamp_seconds", "When the statistics in use were published; 0: none.")
 
+connections = Gauge(
+    "meterline_database_connections",
+    "Connections, by purpose: in use, idle, and the most there may be.",
+    ["pool", "state"],
+)
+connections_wanted = Gauge(
+    "meterline_database_connections_wanted", "Connections that all living processes may have together."
+)
+connections_allowed = Gauge("meterline_database_connections_allowed", "Connections that server and role allow.")
+calls_waiting = Gauge("meterline_database_calls_waiting", "Calls that wait for a connection, by purpose.", ["pool"])
+calls_refused = Gauge("meterline_database_calls_refused_total", "Calls that got no connection in time.", ["pool"])
+clock_ahead = Gauge("meterline_clock_ahead_seconds", "How far this clock is ahead of the database's.")
+oldest_transaction = Gauge(
+    "meterline_database_oldest_transaction_seconds",
+    "How long the oldest open transaction, which holds back the database's cleaning, has been seen.",
+)
+hold_patience = Gauge("meterline_hold_patience_seconds", "How long a request waits for its hold.")
+
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.
 first_token = lru_cache(maxsize=4096)(ttft.labels)

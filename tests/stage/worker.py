@@ -65,7 +65,7 @@ def working(folder: Path) -> Iterator[Worker]:
     sender.conf.task_ignore_result = True
     found = Worker(process, log, spool, sender)
     try:
-        until(lambda: " ready." in found.log() or process.poll() is not None, 60)
+        until(lambda: " ready." in found.log() or process.poll() is not None, 120)
         assert process.poll() is None, found.log()[-3000:]
         yield found
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from billing.backbone.admission import Held, HoldItem
 from billing.backbone.backbone import Backbone
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Settlement, encode
 from billing.models import Attempt, Budget, Counter, Hold, LedgerEntry, Limit, TariffVersion, Usage
 from tests.stage.backbone import (
@@ -236,6 +236,8 @@ def resolve_everything_of(item: HoldItem) -> None:
     with database(owner_url()) as owner:
         (lease,) = owner.execute("select lease from billing_hold where id = %s", [item.id]).fetchall()[0]
         owner.execute("update billing_lease set heartbeat_at = heartbeat_at - interval '1 hour' where id = %s", [lease])
+        # What a hard budget holds stays until its request's own time is over.
+        owner.execute("update billing_hold set created_at = created_at - interval '2 hours' where id = %s", [item.id])
         owner.execute(
             "insert into billing_lease (id, host, pid, started_at, heartbeat_at)"
             " values (gen_random_uuid(), 'judge', 0, now() - interval '1 minute', now())"

@@ -10,7 +10,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0041_known_dead")]
+    dependencies = [("billing", "0013_known_dead")]
     operations = [
         migrations.AddField("usage", "service_tier", models.TextField(blank=True, null=True)),
         migrations.RunSQL((SQL / "settlement.sql").read_text(), migrations.RunSQL.noop),

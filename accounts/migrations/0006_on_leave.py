@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0031_unknown_params")]
+    dependencies = [("accounts", "0005_unknown_params")]
     operations = [
         migrations.AddField(
             "apikey",

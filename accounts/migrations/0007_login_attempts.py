@@ -9,7 +9,7 @@ grant select, insert, update, delete on accounts_loginattempts to meterline_cons
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0021_on_leave")]
+    dependencies = [("accounts", "0006_on_leave")]
     operations = [
         migrations.CreateModel(
             name="LoginAttempts",
