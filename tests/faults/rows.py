@@ -373,7 +373,7 @@ ODD = [
     Row("no id", "Our own id stands in every answer", f"{TEXT}&id=none", Answered()),
     Row("the same id twice", "Two answers with one id are two rows", f"{TEXT}&id=chatcmpl-always", Answered(),
         twice=True, dials=2),
-    Row("a kept connection closed as we send", "Nobody sees it, and it is billed once",
+    Row("a kept connection closed as we send", "Nobody sees it, it is billed once, and each send has its row",
         f"{TEXT}&fault=keepalive_race", Answered(), twice=True, dials=2),
     Row("calls out of order, unknown fields and events", "They pass unchanged", "{odd}", Answered(text=None)),
 ]  # fmt: skip
