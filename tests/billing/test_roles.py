@@ -188,6 +188,7 @@ AS_OWNER = {
     "accounts_note_change": None,
     "billing_make_partitions": "app",
     "billing_seed_counter": "console",
+    "routing_end_rests": None,
 }
 
 
