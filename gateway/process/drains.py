@@ -33,7 +33,7 @@ class Drain:
 
     def __init__(self, drains: "Drains", call: Drained, seconds: float | None) -> None:
         self._drains = drains
-        self._call = call
+        self._call: Drained | None = call
         self._bytes = 0
         loop = asyncio.get_running_loop()
         self._timer = None if seconds is None else loop.call_later(seconds, call.give_up)
@@ -42,14 +42,16 @@ class Drain:
         """So many more bytes have come. Gives the call up when they are too many."""
         self._bytes += size
         self._drains.bytes += size
-        if self._bytes > BYTES_EACH or self._drains.bytes > BYTES_TOGETHER:
+        if self._call is not None and (self._bytes > BYTES_EACH or self._drains.bytes > BYTES_TOGETHER):
             self._call.give_up()
 
     def close(self, counted: bool) -> None:
         """It is settled; `counted`: by what the provider said."""
         if self._timer is not None:
             self._timer.cancel()
-        self._drains.end(self._call, self._bytes)
+        call, self._call, self._timer = self._call, None, None  # the call has this: the way back would close a circle
+        if call is not None:
+            self._drains.end(call, self._bytes)
         telemetry.drained.count("counted" if counted else "estimated")
 
 
