@@ -7,6 +7,7 @@ with ports of their own behind nginx as `deploy/nginx.conf` has it, stopped and 
 import asyncio
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +43,8 @@ class Counts:
 
     def __str__(self) -> str:
         words = [f"{self.restarts} restarts, {len(self.answers)} requests, {len(self.failed)} failed"]
-        words += [f"  {answer.status} {answer.body[-300:]!r}" for answer in self.failed[:10]]
+        kinds = Counter((answer.status, answer.body[-200:]) for answer in self.failed)
+        words += [f"  {count} x {status} {body!r}" for (status, body), count in kinds.most_common(10)]
         if any(self.statuses):
             words.append(f"  exit statuses {self.statuses}")
         return "\n".join(words)
