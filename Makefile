@@ -8,7 +8,7 @@ BIN := .venv/bin
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance faults cuts fuzz check format bench lock environment
+.PHONY: help run manage test conformance faults cuts reads plans fuzz restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ test: environment ## Run all tests, against a real PostgreSQL and Valkey
 cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
 	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/generation/test_client_faults.py $(ARGS)
 
+reads: environment ## Read the books 250, 1,000 and 5,000 at once while others pay (make test: not 5,000)
+	READERS=250,1000,5000 $(BIN)/python -m pytest tests/attacks/test_reads.py $(ARGS)
+
+plans: environment ## Fill a million counters after the plans are kept (make test: 50,000)
+	COUNTERS=1000000 $(BIN)/python -m pytest tests/billing/backbone/test_plans.py $(ARGS)
+
 fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000)
 	FUZZED_BODIES=100000 $(BIN)/python -m pytest tests/door/test_request_bodies.py $(ARGS)
 
@@ -35,6 +41,12 @@ conformance: environment ## Prove the API's contract row by row, and write docs/
 
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another, and print how it went
 	$(BIN)/python -m tests.faults $(ARGS)
+
+restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two
+	$(BIN)/python -m tests.restarts $(ARGS)
+
+pauses: environment ## Pause gateways, and cut them off, for 40 seconds (make test: makes their leases old)
+	PAUSE_SECONDS=40 $(BIN)/python -m pytest -s tests/billing/backbone/test_pauses.py $(ARGS)
 
 check: environment ## Check format, lint, types, layers, migrations and deployment settings
 	$(BIN)/ruff format --check .

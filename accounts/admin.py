@@ -216,7 +216,7 @@ class ApiKeyPage(NeverDeleted, Page):
     actions_detail = ("revoke",)
     form_sections = (
         ("What it may do", ("scopes", "allowed_endpoints", "allowed_models", "allowed_ips")),
-        ("What it may spend", ("max_request_price", "min_output_cap")),
+        ("What it may spend", ("max_request_price", "min_output_cap", "on_leave")),
         ("When", ("valid_from", "expires_at")),
         ("How it is answered", ("dialect",)),
     )

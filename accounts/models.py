@@ -118,6 +118,14 @@ def validate_network(text: str) -> None:
         raise ValidationError(f"{text!r} is not an IP address or network.") from error
 
 
+class OnLeave(models.TextChoices):
+    """What becomes of an answer whose client has left before its end."""
+
+    STOP = "stop", "Stop: leave the provider at once, and estimate"
+    DRAIN = "drain", "Drain: read the provider on for its usage, for a while"
+    FINISH = "finish", "Finish: read the provider to its end"
+
+
 class ApiKey(models.Model):
     """What a program carries. The secret is shown once; the row holds its digest. Times are UTC.
 
@@ -163,6 +171,13 @@ class ApiKey(models.Model):
     min_output_cap = models.PositiveIntegerField(
         default=1, help_text="When money runs short the output cap is lowered, but never below this."
     )
+    on_leave = models.CharField(
+        max_length=8,
+        choices=OnLeave.choices,
+        default=OnLeave.DRAIN,
+        db_default=OnLeave.DRAIN,
+        help_text="What becomes of an answer whose client leaves before its end. Either way the tenant pays for it.",
+    )
     dialect = models.CharField(
         max_length=32, choices=dialect_choices, default="", db_default="", blank=True, help_text="Empty: the project's."
     )
@@ -204,3 +219,15 @@ class Change(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only triggers write changes."""
         raise TypeError("changes are written by the database's triggers")
+
+
+class LoginAttempts(models.Model):
+    """Failed attempts to log in since `begun`, of an account, a network or both. See `accounts.login_attempts`."""
+
+    place = models.CharField(primary_key=True, max_length=96)
+    begun = models.DateTimeField()
+    failures = models.IntegerField()
+    succeeded_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.failures}"

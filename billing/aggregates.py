@@ -17,10 +17,10 @@ class Span(models.TextChoices):
 class UsageRollup(models.Model):
     """What an organization used of a model at a provider in an hour or a day, UTC, by when its requests began.
 
-    The exact sum over its usage rows: token buckets are as inclusive as theirs, `charge` is of the generations with a
-    known price, `unpriced` counts the others. `ttft_*` are of streamed answers: how many, and milliseconds together;
-    `output_*` of completed ones: tokens, and the milliseconds in which they came (of an answer that was not streamed,
-    all of them). Hours are kept for 35 days, days for ever.
+    The exact sum over its usage rows: token buckets are as inclusive as theirs, `charge` is of what has a known price,
+    `unpriced` counts generations with something that has none. `ttft_*` are of streamed answers: how many, and
+    milliseconds together; `output_*` of completed ones: tokens, and the milliseconds in which they came (of an answer
+    that was not streamed, all of them). Hours are kept for 35 days, days for ever.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -33,6 +33,7 @@ COLUMNS = (
     "provider",
     "upstream_model",
     "upstream_id",
+    "service_tier",
     "stream",
     "end_user",
     "app",

@@ -7,6 +7,8 @@ from random import Random
 from uuid import UUID
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# How far the clock of an id's maker and the database's may be apart: past it a process takes no work.
+CLOCKS_APART = timedelta(minutes=1)
 
 # Unique is all an id must be; who may see what it names is checked. One draw from the system a process is enough.
 _noise = Random(os.urandom(32))  # noqa: S311 - see above

@@ -182,7 +182,7 @@ class Counter(models.Model):
     """How much of a budget or limit is used and held, per subject, measure and window.
 
     A new window is a new row, so nothing is ever reset. Written only by the functions of billing, under row locks taken
-    in the order of `id`.
+    in the order of `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -193,11 +193,15 @@ class Counter(models.Model):
     period_start = models.DateTimeField()
     used = models.DecimalField(max_digits=24, decimal_places=12, default=0)
     held = models.DecimalField(max_digits=24, decimal_places=12, default=0)
+    writes = models.BigIntegerField(default=0, db_default=0)
+    version = models.GeneratedField(
+        expression=models.F("writes") / models.Value(32), output_field=models.BigIntegerField(), db_persist=True
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["subject", "measure", "period", "period_start"], name="one_counter_a_window"
+                fields=["subject", "measure", "period", "period_start", "version"], name="one_new_counter_a_window"
             ),
             models.CheckConstraint(condition=models.Q(held__gte=0), name="held_not_negative"),
         ]
@@ -256,18 +260,19 @@ class Basis(models.TextChoices):
     """What the charge rests on."""
 
     REPORTED = "reported", "Usage reported by the provider"
-    ESTIMATED = "estimated", "Estimated from what was relayed"
-    NOTHING = "nothing", "Nothing was relayed"
-    CAPPED = "capped", "Capped at the hold"
-    UNKNOWN = "unknown", "Unknown: the process died, or nobody could read the answer"
+    ESTIMATED = "estimated", "Estimated from what was read and written"
+    NOTHING = "nothing", "Nothing was done"
+    CAPPED = "capped", "Capped at the hold and what the budget had left"
+    UNKNOWN = "unknown", "Unknown: nobody could count it"
 
 
 class Usage(models.Model):
     """One generation, whatever its end: who called, what was used, what it cost, and the arithmetic.
 
     Token counts are inclusive buckets (see `billing/tokens.py`). `charge` is what the tenant pays, `provider_cost` what
-    the provider takes, `overrun` what exceeded the hold of a hard budget and nobody pays. Times are UTC, durations
-    milliseconds; `ttft_ms` is the time to a stream's first meaningful event, or to the first bytes of a whole answer.
+    the provider takes, `overrun` what exceeded the hold and what a hard budget had left, and nobody pays. Times are
+    UTC, durations milliseconds; `ttft_ms` is the time to a stream's first meaningful event, or to the first bytes of a
+    whole answer.
     """
 
     id = models.UUIDField(primary_key=True)  # UUIDv7; the response's id
@@ -281,6 +286,7 @@ class Usage(models.Model):
     provider = models.TextField()
     upstream_model = models.TextField()
     upstream_id = models.TextField(blank=True)
+    service_tier = models.TextField(null=True, blank=True)  # the class of service that was served; NULL: not said
     stream = models.BooleanField()
     end_user = models.TextField(blank=True)
     metadata = models.JSONField(default=dict)

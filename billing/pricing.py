@@ -107,14 +107,26 @@ def price(tokens: Tokens, rates: Rates) -> Priced:
     cost: Decimal | None = ZERO
     charge: Decimal | None = ZERO
     for line in bill:
-        cost = plus(cost, line.amount(line.rate.cost))
-        charge = plus(charge, line.amount(line.rate.charge))
+        its_cost, its_charge = line.amount(line.rate.cost), line.amount(line.rate.charge)
+        cost = None if cost is None or its_cost is None else cost + its_cost
+        charge = None if charge is None or its_charge is None else charge + its_charge
     return Priced(cost, charge, bill)
 
 
+def known(bill: Iterable[Line]) -> tuple[Decimal | None, Decimal | None]:
+    """What the lines of known price are charged and cost: one unknown line does not erase the others. None: no line is
+    of known price.
+    """
+    charge: Decimal | None = None
+    cost: Decimal | None = None
+    for line in bill:
+        charge, cost = plus(charge, line.amount(line.rate.charge)), plus(cost, line.amount(line.rate.cost))
+    return charge, cost
+
+
 def plus(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    """The sum; None when either is unknown."""
-    return None if one is None or other is None else one + other
+    """The sum of what is known; None when neither is."""
+    return other if one is None else one if other is None else one + other
 
 
 class WorstCase(msgspec.Struct, frozen=True):
@@ -142,17 +154,31 @@ class WorstCase(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The dearest rates of a tariff version, in dollars: an input token, an output token, a request. None: unknown."""
+    """The dearest rates of a tariff version, in dollars: an input token, an output token, a request, a web search.
+
+    None: unknown.
+    """
 
     input: Decimal | None
     output: Decimal | None
     request: Decimal | None
+    search: Decimal | None = None
 
-    def worst(self, input_tokens: int, copies: int) -> WorstCase:
-        """The worst case of a request of at most `input_tokens` that asks for `copies` answers."""
-        if self.input is None or self.output is None or self.request is None:
+    def worst(self, input_tokens: int, copies: int, searches: int = 0) -> WorstCase:
+        """The worst case of a request of at most `input_tokens` and `searches` that asks for `copies` answers."""
+        fixed = self.fixed(input_tokens, searches)
+        if fixed is None or self.output is None:
             return WorstCase(None, None)
-        return WorstCase(self.input * input_tokens + self.request, self.output * copies)
+        return WorstCase(fixed, self.output * copies)
+
+    def fixed(self, input_tokens: int, searches: int) -> Decimal | None:
+        """Dollars, at most, whatever is written."""
+        if self.input is None or self.request is None:
+            return None
+        fixed = self.input * input_tokens + self.request
+        if not searches:
+            return fixed
+        return None if self.search is None else fixed + self.search * searches
 
     def worst_continued(self, input_tokens: int) -> WorstCase:
         """The worst case of an answer that one offer begins and another ends, if this is `over` the ceilings of both.
@@ -165,16 +191,18 @@ class Ceiling:
             return once
         return WorstCase(once.fixed * 2, once.rate + self.input)
 
-    def price(self, input_tokens: int, output_tokens: int) -> Decimal | None:
-        """Dollars, at most, for so many tokens, all answers together; None: unknown."""
-        if self.input is None or self.output is None or self.request is None:
-            return None
-        return self.input * input_tokens + self.request + self.output * output_tokens
+    def price(self, input_tokens: int, output_tokens: int, searches: int = 0) -> Decimal | None:
+        """Dollars, at most, for so many tokens and searches, all answers together; None: unknown."""
+        fixed = self.fixed(input_tokens, searches)
+        return None if fixed is None or self.output is None else fixed + self.output * output_tokens
 
     def over(self, other: "Ceiling") -> "Ceiling":
         """The dearer of each of two."""
         return Ceiling(
-            _dearer(self.input, other.input), _dearer(self.output, other.output), _dearer(self.request, other.request)
+            _dearer(self.input, other.input),
+            _dearer(self.output, other.output),
+            _dearer(self.request, other.request),
+            _dearer(self.search, other.search),
         )
 
 
@@ -185,6 +213,7 @@ def ceiling(rates: Rates) -> Ceiling:
         None if charge_in is None else charge_in.scaleb(-6),
         None if charge_out is None else charge_out.scaleb(-6),
         rates["request"].charge if "request" in rates else ZERO,
+        rates["web_search"].charge if "web_search" in rates else None,
     )
 
 

@@ -35,7 +35,8 @@ select 'hour', date_trunc('hour', u.created_at, 'UTC'), u.organization, u.model,
        sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.cached_tokens), sum(u.cache_write_5m_tokens),
        sum(u.cache_write_1h_tokens), sum(u.audio_input_tokens), sum(u.image_input_tokens), sum(u.reasoning_tokens),
        sum(u.audio_output_tokens), sum(u.web_searches),
-       coalesce(sum(u.charge), 0), count(*) filter (where u.charge is null),
+       coalesce(sum(u.charge), 0),
+       count(*) filter (where u.charge is null or u.arithmetic @> '[{{"charge": null}}]'),
        count(u.ttft_ms) filter (where u.stream), coalesce(sum(u.ttft_ms) filter (where u.stream), 0),
        coalesce(sum(u.completion_tokens) filter (where t.counts), 0), coalesce(sum(t.ms) filter (where t.counts), 0)
   from billing_usage u

@@ -38,7 +38,7 @@ def resolve_dead_holds() -> None:
                     batch = b",".join(lines[start : start + SETTLED_AT_ONCE])
                     cursor.execute("select billing_settle(%s::jsonb)", [f"[{batch.decode()}]"])
                 cursor.execute(BURY, [lease])
-        except DatabaseError:  # what the tables do not take a gateway puts aside
+        except (DatabaseError, OSError):  # what the tables do not take a gateway puts aside
             logger.exception("a spool was not drained")
         cursor.execute(
             "select billing_heartbeat(%s, %s, %s, %s)",

@@ -5,9 +5,11 @@ The counts are inclusive buckets, as OpenAI reports them. Inside `prompt`: `cach
 normalise into this shape (one vendor's input count excludes its cache counts, another's candidates exclude thoughts).
 """
 
+from math import ceil
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 LARGEST = 10**9  # A count above this is a lie or an overflow, never a bill.
 
@@ -31,6 +33,10 @@ class Tokens(Struct, frozen=True):
         """Prompt and completion together."""
         return self.prompt + self.completion
 
+    def replaced(self, **counts: int) -> "Tokens":
+        """These with some counts of others."""
+        return replace(self, **counts)
+
     def __add__(self, other: "Tokens") -> "Tokens":
         """Both, bucket by bucket."""
         return Tokens(*map(int.__add__, _counts(self), _counts(other)))  # `astuple` copies deeply: 100 us
@@ -39,10 +45,10 @@ class Tokens(Struct, frozen=True):
 _counts = attrgetter(*Tokens.__struct_fields__)
 
 
-def estimate(text_bytes: int) -> int:
+def estimate(text_bytes: int, bytes_a_token: float = 4.0) -> int:
     """Tokens that `text_bytes` bytes of UTF-8 stand for, when nobody counted: four bytes a token, rounded up.
 
     Used only for rows marked `estimated`. A byte-level tokenizer never makes more tokens than bytes, so the hold, which
     counts a token a byte, always covers it.
     """
-    return -(-text_bytes // 4)
+    return ceil(text_bytes / bytes_a_token)

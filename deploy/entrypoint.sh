@@ -4,7 +4,8 @@ set -eu
 cd "$(dirname "$0")/.."
 
 serve() {
-    exec python -m gateway.door.server --host "${BIND:-0.0.0.0}" --port "${PORT:-8000}" --workers "${WEB_PROCESSES:-1}" --drain 30
+    exec python -m gateway.door.server --host "${BIND:-0.0.0.0}" --port "${PORT:-8000}" \
+        --workers "${WEB_PROCESSES:-1}" --notice "${STOP_NOTICE_SECONDS:-5}" --drain "${STOP_DRAIN_SECONDS:-30}"
 }
 
 case "${1:-}" in

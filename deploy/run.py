@@ -35,7 +35,7 @@ from deploy.placing import unprivileged
 from deploy.processes import Child, Step, accepts, bearers, end_all, free_port, stop_request, why_not_free
 from deploy.state import CHECKOUT, FolderLock, Memory, StartError, own_folder, state_folder, write_private
 
-WEB_STOP: Step = (SIGTERM, 40)  # The server itself gives open requests 30 s.
+WEB_STOP: Step = (SIGTERM, 45)  # The server itself gives open requests 30 s.
 WORKER_STOP: Step = (SIGTERM, 20)
 LEFTOVER_STOP: Step = (SIGTERM, 5)
 PRIVILEGED = 1024

@@ -48,3 +48,14 @@ class ReadCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} {self.endpoint}: {self.reads}"
+
+
+class FilesWritten(models.Model):
+    """How many bytes of files a project has written in its latest `hour` (UTC, where it begins)."""
+
+    project = models.UUIDField(primary_key=True)
+    hour = models.DateTimeField()
+    bytes = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.project}: {self.bytes}"

@@ -98,28 +98,41 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
             yield KEEP_ALIVE
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
-        while not reader.complete:
-            data = reply.take()
-            if data is None and (data := await pace.wait(reply.coming())) is None:
-                yield KEEP_ALIVE
-                continue
-            if data:
-                waiting += await reading.feed(reader, data)
-                pace.heard(reader.begun)
-            else:
-                await reading.end(reader)
-            if reader.meaningful or not call.asked.stream:
-                if attempt.row.ttft_ms is None:
-                    generation.first_event()
-                if waiting:
-                    attempt.relayed = True
-                    yield b"".join(waiting)
-                    waiting.clear()
-                    pace.told()
-            if reader.fault:  # it waited for the frames before it
-                raise reader.fault
-            if reader.relayed_bytes > most_bytes:
-                raise _too_long(most_bytes)
+        try:
+            while not reader.complete:
+                if reader.stopped and not generation.reads_on(pace):
+                    reader.conclude()
+                    break
+                data = reply.take()
+                if data is None and (data := await pace.wait(reply.coming())) is None:
+                    yield KEEP_ALIVE
+                    continue
+                if data:
+                    if generation.drain is not None:
+                        generation.drain.read(len(data))
+                    waiting += await reading.feed(reader, data)
+                    pace.heard(reader.begun)
+                else:
+                    await reading.end(reader)
+                if reader.meaningful or not call.asked.stream:
+                    if attempt.row.ttft_ms is None:
+                        generation.first_event()
+                    if waiting:
+                        attempt.relayed = True
+                        yield b"".join(waiting)
+                        waiting.clear()
+                        pace.told()
+                if reader.fault:  # it waited for the frames before it
+                    raise reader.fault
+                if reader.relayed_bytes > most_bytes:
+                    raise _too_long(most_bytes)
+        except UpstreamFault:
+            if not reader.stopped:
+                raise
+            reader.conclude()  # what was wanted of it is whole
+        if waiting:
+            attempt.relayed = True
+            yield b"".join(waiting)
         await reply.release()
 
 

@@ -43,15 +43,48 @@ def role_url(name: str, role: str) -> str:
 
 DATABASE_APP_URL = role_url("DATABASE_APP_URL", "meterline_app")
 DATABASE_CONSOLE_URL = role_url("DATABASE_CONSOLE_URL", "meterline_console")
-DATABASES = {
-    "default": {
-        **env.db_url_config(
-            {"owner": DATABASE_URL, "app": DATABASE_APP_URL, "console": DATABASE_CONSOLE_URL}[DATABASE_ROLE]
-        ),
+# How many connections a process that serves the API has at most, by what they are for: holds and settlements; reads of
+# the books; files; and its own errands (unknown keys, what it shares with the others, how the database is). One more
+# listens for changes. A process that serves the console has one for each request to it.
+DATABASE_PAID_CONNECTIONS = env.int("DATABASE_PAID_CONNECTIONS", default=6)
+DATABASE_READ_CONNECTIONS = env.int("DATABASE_READ_CONNECTIONS", default=4)
+DATABASE_FILE_CONNECTIONS = env.int("DATABASE_FILE_CONNECTIONS", default=2)
+DATABASE_ERRAND_CONNECTIONS = env.int("DATABASE_ERRAND_CONNECTIONS", default=3)
+CONSOLE_REQUESTS = env.int("CONSOLE_REQUESTS", default=8)
+# How long a read waits for one, and how many reads of a key wait at once (of an organization: four times as many).
+DATABASE_READ_SECONDS = env.float("DATABASE_READ_SECONDS", default=2.0)
+DATABASE_READS_WAITING = env.int("DATABASE_READS_WAITING", default=256)
+CONSOLE_SECONDS = env.float("CONSOLE_SECONDS", default=10.0)
+# How long a request waits for its hold: at least, and at most when commits are slow.
+HOLD_SECONDS = env.float("HOLD_SECONDS", default=0.18)
+HOLD_SECONDS_MOST = env.float("HOLD_SECONDS_MOST", default=1.8)
+# What the console's statements may take, and how long it may leave a transaction open: one that stays open keeps the
+# database from clearing away what every request leaves behind.
+CONSOLE_STATEMENT_SECONDS = env.int("CONSOLE_STATEMENT_SECONDS", default=30)
+IDLE_TRANSACTION_SECONDS = env.int("IDLE_TRANSACTION_SECONDS", default=30)
+
+
+def orm_database() -> dict[str, object]:
+    """The ORM's connection, as the role that `DATABASE_ROLE` says; an owner's has no bounds."""
+    url = {"owner": DATABASE_URL, "app": DATABASE_APP_URL, "console": DATABASE_CONSOLE_URL}[DATABASE_ROLE]
+    found: dict[str, object] = env.db_url_config(url)
+    bounds = {}
+    if DATABASE_ROLE != "owner":
+        bounds["idle_in_transaction_session_timeout"] = IDLE_TRANSACTION_SECONDS
+    if DATABASE_ROLE == "console":
+        bounds["statement_timeout"] = CONSOLE_STATEMENT_SECONDS
+    options = dict(found.get("OPTIONS") or {})  # type: ignore[call-overload]
+    words = [options.get("options", ""), *(f"-c {name}={seconds}s" for name, seconds in bounds.items())]
+    options["options"] = " ".join(filter(None, words))
+    return {
+        **found,
+        "OPTIONS": options,
         "CONN_MAX_AGE": 0 if DATABASE_ROLE == "console" else 60,
         "ATOMIC_REQUESTS": DATABASE_ROLE == "console",
     }
-}
+
+
+DATABASES = {"default": orm_database()}
 
 # --- the API --------------------------------------------------------------------------------------------------------
 SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))
@@ -66,9 +99,17 @@ MEMORY_BYTES = env.int("MEMORY_BYTES", default=512 * 1024 * 1024)
 # they are kept (0: until they are deleted).
 FILES_MAX_BYTES = env.int("FILES_MAX_BYTES", default=32 * 1024 * 1024)
 FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
+# What a project may upload in an hour, deleted or not; 0: as much as it likes.
+FILES_PROJECT_HOURLY_BYTES = env.int("FILES_PROJECT_HOURLY_BYTES", default=2 * 1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
+# Answers whose clients have left, read on for what the provider counts: how many at a time in a process, and for how
+# many seconds each, where the key does not say otherwise.
+DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
+DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
+# What a scrape of /metrics must bear. Without it only this machine may scrape, and nobody through a proxy.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 # The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.
 DIALECTS = tuple(ROWS)
 DEFAULT_DIALECT = env.str("DEFAULT_DIALECT", default="standard")
@@ -166,12 +207,17 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not INSECURE_COOKIES
 SECURE_SSL_REDIRECT = not INSECURE_COOKIES and SERVE == "console"
 SECURE_HSTS_SECONDS = 0 if INSECURE_COOKIES else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not INSECURE_COOKIES
+# The prefix has browsers refuse the cookie from anybody but this very host.
+SESSION_COOKIE_NAME = "sessionid" if INSECURE_COOKIES else "__Host-sessionid"
+CSRF_COOKIE_NAME = "csrftoken" if INSECURE_COOKIES else "__Host-csrftoken"
+SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
 # --- Celery: statistics and housekeeping; money never waits for it --------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False  # its lines are shaped as all others
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_IGNORE_RESULT = True
@@ -192,9 +238,14 @@ UNFOLD = {
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
 }
 
+# Lines with time, level and logger: as JSON, or as text for a person who watches.
+LOG_FORMAT = env.str("LOG_FORMAT", default="json")
+# A line for each request that is answered: off, sampled or on (`gateway.process.access_log`).
+ACCESS_LOG = env.str("ACCESS_LOG", default="sampled")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"console": {"class": "logging.StreamHandler"}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "formatters": {"lines": {"()": "gateway.wire.log_lines.formatter", "text": LOG_FORMAT == "text"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
 }

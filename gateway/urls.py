@@ -5,7 +5,8 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from gateway.console import health_board, model_board, refusals
-from gateway.door.view import UnknownPath
+from gateway.console.login import login
+from gateway.door.unknown import UNVERSIONED, UnknownPath
 from gateway.endpoints import chat, files, generations, management, models, performance, probes, statistics
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
@@ -45,6 +46,9 @@ google = [
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/", include(v1)),
+    # Whatever base URL an SDK was given, with its version, without, or twice.
+    path("v1/v1/", include(v1)),
+    path("", include([entry for entry in v1 if str(entry.pattern).startswith(UNVERSIONED)])),
     path("api/v1/", include(v1)),
     path("anthropic/v1/", include(anthropic)),
     path("api/anthropic/v1/", include(anthropic)),
@@ -57,13 +61,14 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("openapi.json", pages.Document.as_view()),
     path("docs", pages.Page.as_view()),
     path("docs/docs.css", pages.Stylesheet.as_view()),
-    re_path(r"^(v1|v1beta|api|anthropic)(/.*)?$", UnknownPath.as_view()),
+    re_path(rf"^(v1|v1beta|api|anthropic|{'|'.join(UNVERSIONED)})(/.*)?$", UnknownPath.as_view()),
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
     path("console/health/model/<int:model>/", admin.site.admin_view(model_board.board), name="health_model"),
     path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
     path(
         "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
     ),
+    path("console/login/", login),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

@@ -2,7 +2,7 @@
 -- owner: whoever may change a row need not be able to write the notes. The first argument is the key column.
 create or replace function accounts_note_change()
 returns trigger
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     v_row text;
 begin

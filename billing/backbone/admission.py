@@ -15,12 +15,23 @@ from uuid import UUID
 import msgspec
 import psycopg
 
-from billing.backbone.batches import STALE_LEASE, Connections, DatabaseAway, GroupCommit
+from billing.backbone.batches import GroupCommit
+from billing.backbone.connections import STALE_LEASE, Connections, DatabaseAway
 from billing.backbone.leases import Lease
 from billing.ids import new_hex
 
-PATIENCE = 0.18  # seconds a request waits for its hold
-GRACE = 0.05  # and these, since a process that is late itself hears its clock before an answer that is already there
+PATIENCE = 0.18  # seconds a request waits for its hold, at least
+MOST_PATIENCE = 1.8  # and at most
+# It waits for a batch that is on its way and for its own, each behind what other processes, and our settlements, commit
+# under the same counters' locks. So patience follows what a commit takes, of which the lease tells us before the first
+# request, and what a batch has lately taken: twice that, and as much again for a machine that is busy.
+COMMITS = 16
+BATCHES = 4
+FADING = 0.9  # what is left of the longest batch's time after each shorter one
+# And this and so many turns of the loop, since a process that is late itself hears its clock before an answer that is
+# there already, and needs some turns to read it: with a thousand clients arriving at once, each may take long.
+GRACE = 0.05
+TURNS = 12
 AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are refused without asking it
 
 
@@ -95,9 +106,13 @@ class AttemptItem(msgspec.Struct):
 class Admission:
     """The process's way to holds, under its lease."""
 
-    def __init__(self, connections: Connections, lease: Lease) -> None:
+    def __init__(
+        self, connections: Connections, lease: Lease, patience: tuple[float, float] = (PATIENCE, MOST_PATIENCE)
+    ) -> None:
         self._connections = connections
         self.lease = lease
+        self._least_patience, self._most_patience = patience
+        self._batch_seconds = 0.0  # the longest of late
         # What this process answers for: from before a hold is asked for until its end is in the tables.
         self._ours: dict[str, float] = {}  # until when its request waits for the hold
         self._holds: GroupCommit[HoldItem, Held | Refused | DatabaseAway] = GroupCommit(self._admit)
@@ -105,15 +120,22 @@ class Admission:
         self._returns: GroupCommit[str, None] = GroupCommit(self._give_back)
         self._away_until = 0.0
 
+    @property
+    def patience(self) -> float:
+        """Seconds that a request waits for its hold, as commits are now."""
+        slow = max(COMMITS * self.lease.commit_seconds, BATCHES * self._batch_seconds)
+        return min(max(self._least_patience, slow), self._most_patience)
+
     async def hold(self, item: HoldItem) -> Held:
         """Holds room for a request. Raises `Refused`, or `DatabaseAway` when no answer came in time."""
         now = time.monotonic()
         if now < self._away_until:
             raise DatabaseAway("the database was away a moment ago")
-        self._ours[item.id] = now + PATIENCE
+        patience = self.patience
+        self._ours[item.id] = now + patience
         future = self._holds.put(item)
         loop = future.get_loop()
-        timer = loop.call_later(PATIENCE, lambda: loop.call_later(GRACE, future.cancel))
+        timer = loop.call_later(patience, lambda: loop.call_later(GRACE, _give_up, future, TURNS))
         try:
             verdict = await future
         except BaseException as error:
@@ -168,7 +190,7 @@ class Admission:
 
     async def attempt_again(self, item: AttemptItem) -> bool:
         """Writes a further attempt before its dial; False when the key has been revoked. Raises `DatabaseAway`."""
-        async with asyncio.timeout(PATIENCE * 4):
+        async with asyncio.timeout(self.patience * 4):
             return await asyncio.shield(self._attempts.put(item))
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -196,7 +218,7 @@ class Admission:
     async def _admit(self, batch: list[HoldItem]) -> list[Held | Refused | DatabaseAway]:
         now = time.monotonic()
         for item in batch:
-            item.patience = int((self._ours.get(item.id, now) - now) * 1000)
+            item.patience = int(max(self._ours.get(item.id, now) - now, GRACE) * 1000)  # all of them still wait
         items = msgspec.json.encode(batch).decode()
         for last in (False, True):
             try:
@@ -208,6 +230,7 @@ class Admission:
                 if error.sqlstate != STALE_LEASE or last:
                     raise
                 await self.lease.renew()  # we were paused past our lease
+        self._batch_seconds = max(time.monotonic() - now, FADING * self._batch_seconds)
         verdicts: dict[str, Held | Refused | DatabaseAway] = {}
         for uuid, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
             id = uuid.hex
@@ -226,6 +249,14 @@ class Admission:
         rows = await self._connections.call("select * from billing_attempt_again(%s::jsonb)", [items])
         alive = {id.hex: verdict for id, verdict in rows}
         return [alive[item.id] for item in batch]
+
+
+def _give_up(future: "asyncio.Future[Any]", turns: int) -> None:
+    """Cancels what has no answer after so many turns of the loop."""
+    if turns and not future.done():
+        future.get_loop().call_soon(_give_up, future, turns - 1)
+    else:
+        future.cancel()
 
 
 def _being_cancelled() -> bool:

@@ -5,8 +5,8 @@ import itertools
 import logging
 from pathlib import Path
 
-from billing.backbone.admission import Admission
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.admission import MOST_PATIENCE, PATIENCE, Admission
+from billing.backbone.connections import Connections, DatabaseAway
 from billing.backbone.leases import Lease
 from billing.backbone.settlement import Settler
 from billing.backbone.spool import Spool
@@ -14,15 +14,22 @@ from billing.ids import new_id
 
 logger = logging.getLogger(__name__)
 
+KEPT = 3  # connections that stay open: a hold, an attempt and a settlement at once
+
 
 class Backbone:
-    """One a process, made and used inside its event loop. `url` is the app role's, `spool_dir` survives restarts."""
+    """One a process, made and used inside its event loop. `url` is the app role's, `spool_dir` survives restarts.
 
-    def __init__(self, url: str, spool_dir: Path) -> None:
-        self.connections = Connections(url)
+    `most` is how many connections it has at most, `patience` how long a request waits for its hold: at least, at most.
+    """
+
+    def __init__(
+        self, url: str, spool_dir: Path, most: int = 6, patience: tuple[float, float] = (PATIENCE, MOST_PATIENCE)
+    ) -> None:
+        self.connections = Connections(url, most, keep=KEPT)
         self.lease = Lease(self.connections, new_id())
         self.spool = Spool(spool_dir, self.lease.id)
-        self.admission = Admission(self.connections, self.lease)
+        self.admission = Admission(self.connections, self.lease, patience)
         self.settler = Settler(self.connections, self.spool, self.admission.forget)
         self._upkeep: list[asyncio.Task[None]] = []
 

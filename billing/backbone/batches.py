@@ -7,111 +7,18 @@ request 400 us of our time, in a batch of thirty-two 36 us.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-import msgspec
-import psycopg
-from psycopg.types.json import set_json_loads
+from billing.backbone.connections import DatabaseAway
 
 logger = logging.getLogger(__name__)
 
 MOST = 256  # items a batch
 IN_FLIGHT = 1  # batches at once: a second one waits for the same counters' locks, and both are smaller
-STATEMENT_SECONDS = 2.0
-# PostgreSQL would plan the functions' statements anew for every batch, which costs more than running them. A plan that
-# is kept may be older than the rows: made on an empty table it reads all of it, which soon is a month's usage. And a
-# bitmap of a few rows costs more to set up than it saves.
-SESSION = (
-    f"set statement_timeout = {int(STATEMENT_SECONDS * 1000)}; set plan_cache_mode = force_generic_plan; "
-    "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off"
-)
-STALE_LEASE = "ML001"  # raised by `billing_admit`
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class DatabaseAway(Exception):
-    """The database could not be reached, or did not answer; what was sent may or may not have been done."""
-
-
-class ConnectionLost(DatabaseAway):
-    """The server hung up, or had done so before."""
-
-
-class Connections:
-    """A few connections of the app's role, each given to one batch at a time; opened when needed, dropped on error."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._idle: list[tuple[str, psycopg.AsyncConnection[Any]]] = []  # each with the query it ran last
-
-    async def call(self, query: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
-        """Runs one statement as a transaction of its own and returns its rows.
-
-        Sent again once when an idle connection turns out dead; the callers' statements are idempotent. Raises
-        `DatabaseAway`, or psycopg's error when what was sent is at fault.
-        """
-        reused = bool(self._idle)
-        try:
-            return await self._call(query, params)
-        except ConnectionLost:
-            if not reused:
-                raise
-            await self.close()  # whatever ended one of them has likely ended all
-            return await self._call(query, params)
-
-    async def _call(self, query: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
-        connection: psycopg.AsyncConnection[Any] | None = None
-        try:
-            # The server gives up after its statement timeout; ours is for a network that swallows everything.
-            async with asyncio.timeout(STATEMENT_SECONDS + 1):
-                connection = self._take(query) if self._idle else await self._open()
-                cursor = await connection.execute(query, params, prepare=True)
-                rows = await cursor.fetchall()
-        except BaseException as error:
-            if connection is not None:
-                await connection.close()  # also when cancelled in the middle: its next answer would be another's
-            if isinstance(error, (psycopg.Error, TimeoutError, OSError)) and not _own_fault(error):
-                raise (ConnectionLost if _hung_up(error) else DatabaseAway)(str(error)) from error
-            raise
-        self._idle.append((query, connection))
-        return rows
-
-    def _take(self, query: str) -> psycopg.AsyncConnection[Any]:
-        """An idle connection: the one that ran `query` last, whose server has its plans at hand, else any."""
-        own = (number for number, (last, _) in enumerate(self._idle) if last == query)
-        return self._idle.pop(next(own, -1))[1]
-
-    async def _open(self) -> psycopg.AsyncConnection[Any]:
-        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=2)
-        try:
-            set_json_loads(msgspec.json.decode, connection)
-            await connection.execute(SESSION)
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
-
-    async def close(self) -> None:
-        """Closes the idle connections."""
-        idle, self._idle = self._idle, []
-        for _, connection in idle:
-            await connection.close()
-
-
-def _own_fault(error: Exception) -> bool:
-    """Whether what was sent is at fault; a server in recovery or a full disk, for instance, is not."""
-    return (
-        isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
-        or getattr(error, "sqlstate", None) == STALE_LEASE
-    )
-
-
-def _hung_up(error: Exception) -> bool:
-    """Whether the connection ended: psycopg says that without a SQLSTATE, a server that stops with 57P01 or a kin."""
-    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P")[:3] == "57P"
 
 
 class GroupCommit(Generic[Item, Result]):

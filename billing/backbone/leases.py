@@ -9,10 +9,11 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from datetime import timedelta
 from uuid import UUID
 
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Connections, DatabaseAway
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ LONGEST_GAP = timedelta(seconds=8)
 EVERYBODY = UUID(int=0)  # a lease that every process renews: while it lives without a gap, the database was there
 HOUSEKEEPER = UUID(int=1)  # the lease of whichever worker runs the tasks; it never holds
 RESOLVED_AT_ONCE = 500
-BURY = "delete from billing_lease where id = %s"
+BURY = "delete from billing_lease where id = %s returning id"
 
 
 class Lease:
@@ -32,15 +33,18 @@ class Lease:
 
     def __init__(self, connections: Connections, id: UUID) -> None:
         self.id = id
+        self.commit_seconds = 0.0  # what the last renewal took, which waits for nobody's locks but the disk
         self._connections = connections
 
     async def renew(self) -> None:
         """Says that the process lives. Raises `DatabaseAway`."""
         host, pid = socket.gethostname(), os.getpid()
+        began = time.monotonic()
         await self._connections.call(
             "select billing_heartbeat(%s, %s, %s, %s), billing_heartbeat(%s, %s, %s, %s)",
             [self.id, host, pid, LONGEST_GAP, EVERYBODY, host, pid, LONGEST_GAP],
         )
+        self.commit_seconds = time.monotonic() - began
 
     async def bury(self, lease: UUID) -> None:
         """Ends the lease of a process that has ended for certain, and what it held. Raises `DatabaseAway`."""

@@ -16,7 +16,8 @@ from uuid import UUID
 
 import msgspec
 
-from billing.backbone.batches import Connections, DatabaseAway, GroupCommit
+from billing.backbone.batches import GroupCommit
+from billing.backbone.connections import Connections, DatabaseAway
 from billing.backbone.spool import Gone, Line, Spool, SpoolFull
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Settlement(msgspec.Struct):
     attempts: int = 0
     app: str | None = None
     upstream_id: str = ""
+    service_tier: str | None = None
     error: str = ""
     finish_reason: str = ""
     native_finish_reason: str = ""
@@ -91,6 +93,7 @@ class Settlement(msgspec.Struct):
     overrun: Decimal = Decimal(0)
     arithmetic: list[dict[str, Any]] = []
     plan: dict[str, Any] | None = None
+    hard: bool = False  # it was held on a hard budget, which bounds what is taken of its charge
 
 
 def encode(settlement: Settlement) -> Line:
@@ -117,13 +120,19 @@ class Ending:
 
     To await it is to wait until it is there; raises `SpoolFull` when neither took it. Who waits may be cancelled: the
     settlement goes on. `commit` is its way to the tables, `over` is told once when it is durable or was refused.
+    `overrun` is what of the charge of generation `id` no budget covered, as the tables found.
     """
 
-    __slots__ = ("_commit", "_is_over", "_over", "_spool", "_spooled", "_timer", "_waiting", "error", "line")
+    __slots__ = (
+        *("_commit", "_is_over", "_over", "_spool", "_spooled", "_timer", "_waiting"),
+        *("error", "id", "line", "overrun"),
+    )
 
     def __init__(
-        self, line: Line, commit: "asyncio.Future[None]", spool: Spool, over: Callable[["Ending"], None]
+        self, id: str, line: Line, commit: "asyncio.Future[None]", spool: Spool, over: Callable[["Ending"], None]
     ) -> None:
+        self.id = id
+        self.overrun = Decimal(0)
         self.line = line
         self.error: BaseException | None = None  # why nobody may rely on it
         self._commit = commit
@@ -180,37 +189,40 @@ class Settler:
         self._settled = settled
         self._commits: GroupCommit[Line, None] = GroupCommit(self._commit)
         self._open: set[Ending] = set()
-        self._homeless: list[Line] = []  # neither the database nor the disk has taken them yet
+        self._homeless: list[tuple[str, Line]] = []  # neither the database nor the disk has taken them yet
 
     def settle(self, settlement: Settlement) -> Ending:
         """Queues a settlement. One that neither the database nor the disk took is tried again."""
-        return self._place(encode(settlement))
+        return self._place(settlement.id, encode(settlement))
 
     async def warm(self) -> None:
         """Opens a connection and compiles the functions on it. Raises `DatabaseAway`."""
         await self._commit([])
 
-    def _place(self, line: Line) -> Ending:
-        ending = Ending(line, self._commits.put(line), self._spool, self._over)
+    def _place(self, id: str, line: Line) -> Ending:
+        ending = Ending(id, line, self._commits.put(line), self._spool, self._over)
         self._open.add(ending)
         return ending
 
     def _over(self, ending: Ending) -> None:
         self._open.discard(ending)
         if ending.error is not None:
-            self._homeless.append(ending.line)
+            self._homeless.append((ending.id, ending.line))
 
     async def _commit(self, lines: list[Line]) -> list[None]:
         items = b"[" + b",".join(lines) + b"]"
-        rows = await self._connections.call("select id from billing_settle(%s::jsonb)", [items.decode()])
-        self._settled([id.hex for (id,) in rows])
+        rows = await self._connections.call("select id, overrun from billing_conclude(%s::jsonb)", [items.decode()])
+        self._settled([id.hex for id, _ in rows])
+        if overruns := {id.hex: overrun for id, overrun in rows if overrun}:
+            for ending in self._open:
+                ending.overrun = overruns.get(ending.id, ending.overrun)
         return [None] * len(lines)
 
     def try_again(self) -> None:
         """Places what neither the database nor the disk has taken."""
         homeless, self._homeless = self._homeless, []
-        for line in homeless:
-            self._place(line)
+        for id, line in homeless:
+            self._place(id, line)
 
     async def drain_spool(self, gone: Gone | None = None) -> int:
         """Sends what the spools hold, this process's and dead ones', of whose leases `gone` is told.

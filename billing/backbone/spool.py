@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -125,9 +126,9 @@ class Spool:
         rest for later. Lines written meanwhile stay. A line may be sent more than once.
         """
         count = await self._drain_own(send)
-        for path in sorted(self.directory.glob("*.spool")):
+        for lease, path in _spools(self.directory):
             if path != self.path:
-                count += await self._drain_orphan(path, send, gone)
+                count += await self._drain_orphan(lease, path, send, gone)
         return count
 
     async def _drain_own(self, send: Send) -> int:
@@ -148,7 +149,7 @@ class Spool:
             os.ftruncate(self._file, 0)
             self._sent = 0
 
-    async def _drain_orphan(self, path: Path, send: Send, gone: Gone | None) -> int:
+    async def _drain_orphan(self, lease: UUID, path: Path, send: Send, gone: Gone | None) -> int:
         loop = asyncio.get_running_loop()
         file = await loop.run_in_executor(self._thread, _adopt, path)
         if file is None:
@@ -157,7 +158,7 @@ class Spool:
             lines = complete_lines(await loop.run_in_executor(self._thread, _contents, file, 0))
             await _send_all(lines, send)
             if gone is not None:
-                await gone(UUID(path.stem))
+                await gone(lease)
             await loop.run_in_executor(self._thread, path.unlink, True)  # missing is fine
             return len(lines)
         finally:
@@ -173,14 +174,23 @@ class Spool:
 
 def orphans(directory: Path) -> Iterator[tuple[UUID, list[Line]]]:
     """The lease and the lines of each dead process's file, which is removed once the next one is asked for."""
-    for path in sorted(directory.glob("*.spool")):
+    for lease, path in _spools(directory):
         file = _adopt(path)
         if file is not None:
             try:
-                yield UUID(path.stem), complete_lines(_contents(file, 0))
+                yield lease, complete_lines(_contents(file, 0))
                 path.unlink(missing_ok=True)
             finally:
                 os.close(file)
+
+
+def _spools(directory: Path) -> list[tuple[UUID, Path]]:
+    """The spool files, each with the lease it is named after."""
+    found = []
+    for path in sorted(directory.glob("*.spool")):
+        with suppress(ValueError):  # not a name of ours
+            found.append((UUID(path.stem), path))
+    return found
 
 
 def complete_lines(data: bytes) -> list[Line]:

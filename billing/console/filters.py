@@ -15,7 +15,7 @@ from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.contrib.filters.forms import AutocompleteDropdownForm, RangeDateTimeForm
 
 from accounts.models import ApiKey, Organization, Project
-from billing.ids import first_id
+from billing.ids import CLOCKS_APART, first_id
 from billing.models import Basis, Status, Usage
 
 LOOK_BACK = timedelta(days=7)
@@ -31,11 +31,16 @@ class Range:
     end: datetime | None
 
     def narrow(self, generations: QuerySet[Usage]) -> QuerySet[Usage]:
-        """Those of `generations` whose id is of this range."""
+        """Those of `generations` that were admitted in this range, by the database's clock.
+
+        The range of ids, which the index and the partitions need, is wider: an id is of its maker's clock.
+        """
         if self.start:
-            generations = generations.filter(id__gte=first_id(max(self.start, EPOCH)))
+            earliest = first_id(max(self.start, EPOCH + CLOCKS_APART) - CLOCKS_APART)
+            generations = generations.filter(id__gte=earliest, created_at__gte=self.start)
         if self.end:
-            generations = generations.filter(id__lt=first_id(max(self.end, EPOCH)))
+            latest = first_id(max(self.end, EPOCH) + CLOCKS_APART)
+            generations = generations.filter(id__lt=latest, created_at__lt=self.end)
         return generations
 
 

@@ -40,7 +40,7 @@ declare
     v_done uuid[]; v_alive uuid[];
     -- one entry a budget or limit of anybody here, and its counter: money first, then in the order of counters
     c_subject uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_counter bigint[]; c_used numeric[];
-    c_held numeric[];
+    c_held numeric[]; c_at tid[];
     v_mine integer[];  -- places, among those, of what binds the running key
     -- what is admitted: one entry a request again, a cap of null for those that are not
     a_cap bigint[]; a_money numeric[]; a_tokens bigint[]; a_counters jsonb[]; a_hard boolean[];
@@ -56,7 +56,9 @@ begin
 
     -- A process whose lease went stale (it was paused) renews it before it may hold: others may be resolving its holds.
     if not exists (
-        select 1 from billing_lease l where l.id = p_lease and l.heartbeat_at > v_now - interval '15 seconds'
+        select 1 from billing_lease l
+         where l.id = p_lease
+           and l.heartbeat_at between v_now - interval '15 seconds' and v_now + interval '15 seconds'
     ) then
         raise exception 'stale lease' using errcode = 'ML001';
     end if;
@@ -81,12 +83,14 @@ begin
           from (select u.subject, u.measure, u.room, u.hard, (
                        select n.id from billing_counter n
                         where n.subject = u.subject and n.measure = u.measure and n.period = u.period
-                          and n.period_start = billing_window(u.period, v_now)) as counter
+                          and n.period_start = billing_window(u.period, v_now)
+                        order by n.version desc limit 1) as counter
                   from billing_rule u where u.subject = any(r_key || r_project || r_organization)
                  order by u.measure, counter) q;
         exit when v_missing is not true;
-        -- Windows that begin with this batch. Two batches that make the same one insert in the same order, so neither
-        -- waits for the other in a circle.
+        -- Windows that begin with this batch. Who makes one of a subject is alone at it until the commit, and looks again
+        -- in a statement of its own; in the order of subjects, so that nobody waits for another in a circle.
+        perform billing_begin_windows(r_key || r_project || r_organization);
         insert into billing_counter (organization, subject, measure, period, period_start, used, held)
         select w.organization, w.subject, w.measure, w.period, w.start, 0::numeric, 0::numeric
           from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now) as start
@@ -101,12 +105,9 @@ begin
     end loop;
 
     -- A row that another transaction had locked comes as that has left it.
-    with locked as materialized (
-        select n.id, n.measure, n.used, n.held
-          from billing_counter n where n.id = any(c_counter) order by n.id for no key update
-    )
-    select array_agg(q.used), array_agg(q.held) into c_used, c_held
-      from (select l.used, l.held from locked l order by l.measure, l.id) q;
+    with locked as materialized (select l.* from billing_lock_counters(c_counter) l)
+    select array_agg(q.used), array_agg(q.held), array_agg(q.place) into c_used, c_held, c_at
+      from (select l.used, l.held, l.place from locked l order by l.measure, l.id) q;
 
     -- Read behind the locks: which keys live, and whether the first sending of this very batch has committed meanwhile.
     select array(select h.id from billing_hold h where h.id = any(r_id)),
@@ -216,9 +217,11 @@ begin
     end loop;
 
     if v_some then
-        update billing_counter n set used = c_used[o], held = c_held[o]
-          from generate_series(1, cardinality(c_counter)) o
-         where n.id = c_counter[o] and (n.used <> c_used[o] or n.held <> c_held[o]);
+        update billing_counter n
+           set used = c_used[array_position(c_counter, n.id)], held = c_held[array_position(c_counter, n.id)],
+               writes = n.writes + 1
+         where n.ctid = any(c_at) and (n.used <> c_used[array_position(c_counter, n.id)]
+                                       or n.held <> c_held[array_position(c_counter, n.id)]);
 
         insert into billing_hold (id, lease, organization, project, key, model, money, tokens, output_cap, hard,
                                   counters, facts, created_at)
@@ -265,11 +268,11 @@ begin
            coalesce(r.model, '')
       from jsonb_to_recordset(p_items) as r(id uuid, generation uuid, number smallint, provider text,
                                             upstream_model text, model text, key uuid)
-      join accounts_alive_key k on k.id = r.key
-      join billing_hold h on h.id = r.generation
+     where (select k.id from accounts_alive_key k where k.id = r.key) is not null
+       and (select h.id from billing_hold h where h.id = r.generation) is not null
         on conflict do nothing;
     return query
-    select r.id, a.id is not null
-      from jsonb_to_recordset(p_items) as r(id uuid) left join billing_attempt a on a.id = r.id;
+    select r.id, (select a.id from billing_attempt a where a.id = r.id) is not null
+      from jsonb_to_recordset(p_items) as r(id uuid);
 end
 $$;

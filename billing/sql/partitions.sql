@@ -4,7 +4,7 @@
 -- it: so it waits briefly, and the next run tries again, months before the partition is needed.
 create or replace function billing_make_partitions(p_months integer)
 returns void
-language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$
+language plpgsql security definer set search_path = public, pg_temp set lock_timeout = '100ms' as $$
 declare
     v_table text;
     v_start timestamptz;

@@ -14,6 +14,7 @@ language sql stable as $$
 $$;
 
 -- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. The only postings.
+-- They are dated as the generation is, by its hold, so that usage, ledger and budget's window are of one month.
 create or replace function billing_close(p_ids uuid[])
 returns void
 language plpgsql as $$
@@ -23,7 +24,7 @@ begin
     insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
                                      created_at)
     select t.transaction, case when u.charge > 0 or u.provider_cost > 0 or u.overrun > 0 then 'settle' else 'void' end,
-           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', clock_timestamp()
+           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', u.created_at
       from billing_usage u
      cross join lateral (select gen_random_uuid() as transaction, u.id) t
      cross join lateral (
@@ -52,12 +53,91 @@ begin
 end
 $$;
 
+-- What settlements may take of hard budgets: what was held for each, and what the budgets still have once the rest of
+-- the batch is settled. Locks every counter of the batch. p_over are those that owe more than was held, p_ended those
+-- that settle; p_holds and p_held the holds there are. Gives the items, the rest of their charges made `overrun`.
+create or replace function billing_cap(
+    p_items jsonb, p_over uuid[], p_ended uuid[], p_holds uuid[], p_held numeric[]
+)
+returns jsonb
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    -- one entry a hard budget, and what it still has
+    b_counter bigint[]; b_room numeric[];
+    -- one entry of p_over
+    o_charge numeric[]; o_held numeric[]; o_counters jsonb[];
+    v_taken numeric[] := '{}';
+    v_more numeric; v_room numeric;
+    i integer; b integer;
+begin
+    with mine as materialized (
+        select (e->>'id')::uuid as id, coalesce((e->>'charge')::numeric, 0) as charge, e->'counters' as counters,
+               coalesce((select p_held[h] from generate_subscripts(p_holds, 1) h
+                          where p_holds[h] = (e->>'id')::uuid), 0) as held
+          from jsonb_array_elements(p_items) e
+    ), locked as materialized (
+        select c.*
+          from billing_lock_counters(array(
+                   select jsonb_array_elements_text(m.counters)::bigint from mine m
+                   union
+                   select jsonb_array_elements_text(h.counters)::bigint from billing_hold h
+                    where h.id = any(p_holds))) c
+    ), given_back as (
+        select n.counter, sum(m.held - m.charge) as money
+          from mine m cross join lateral (select jsonb_array_elements_text(m.counters)::bigint as counter) n
+         where m.id = any(p_ended) and m.id <> all(p_over)
+         group by n.counter
+    ), rooms as (
+        select l.id, b.amount - l.used - l.held + coalesce(g.money, 0) as room
+          from locked l
+          join billing_budget b on b.subject = l.subject and b.period = l.period and b.hard
+          left join given_back g on g.counter = l.id
+         where l.measure = 'money'
+    ), owing as (
+        select array_agg(m.charge order by m.id) as charge, array_agg(m.held order by m.id) as held,
+               array_agg(m.counters order by m.id) as counters
+          from mine m where m.id = any(p_over)
+    )
+    select (select array_agg(r.id) from rooms r), (select array_agg(r.room) from rooms r),
+           o.charge, o.held, o.counters
+      into b_counter, b_room, o_charge, o_held, o_counters
+      from owing o;
+
+    for i in 1 .. cardinality(p_over) loop
+        v_more := o_charge[i] - o_held[i];
+        for b in 1 .. coalesce(cardinality(b_counter), 0) loop
+            if o_counters[i] @> to_jsonb(b_counter[b]) then
+                v_more := least(v_more, greatest(b_room[b], 0));
+            end if;
+        end loop;
+        for b in 1 .. coalesce(cardinality(b_counter), 0) loop
+            if o_counters[i] @> to_jsonb(b_counter[b]) then
+                b_room[b] := b_room[b] - v_more;
+            end if;
+        end loop;
+        v_taken := v_taken || (o_held[i] + v_more);
+    end loop;
+
+    return (
+        select jsonb_agg(
+                   case when v_taken[q.at] < (e->>'charge')::numeric
+                        then e || jsonb_build_object('charge', v_taken[q.at]::text, 'basis', 'capped',
+                                      'overrun', ((e->>'charge')::numeric - v_taken[q.at])::text)
+                        else e end order by o)
+          from jsonb_array_elements(p_items) with ordinality as a(e, o)
+         cross join lateral (select array_position(p_over, (e->>'id')::uuid) as at) q
+    );
+end
+$$;
+
 -- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
---   counters [ids], tries [rows of billing_attempt].
+--   counters [ids], tries [rows of billing_attempt], hard: a hard budget binds what it may take, see billing_cap.
 -- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
--- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id.
-create or replace function billing_settle(p_items jsonb)
-returns table (id uuid, outcome text)
+-- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id, and
+-- what of its charge nobody pays.
+create or replace function billing_conclude(p_items jsonb)
+returns table (id uuid, outcome text, overrun numeric)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -66,26 +146,28 @@ declare
     v_count integer;
     v_fresh uuid[];
     v_late uuid[] := '{}';
+    v_over uuid[];
     -- one entry a hold
-    h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
+    h_id uuid[]; h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
     -- one entry a counter: what is added to it and given back on it, by measure
     d_id bigint[]; d_charge numeric[]; d_tokens numeric[]; d_held_money numeric[]; d_held_tokens numeric[];
-    d_open numeric[];
+    d_open numeric[]; d_at tid[];
 begin
     select array_agg(distinct (e->>'id')::uuid), count(*) into v_ids, v_count
       from jsonb_array_elements(p_items) e;
     if cardinality(v_ids) < v_count then
         -- A settlement that still waited for its commit came from the spool as well. The first one counts.
-        select jsonb_agg(q.e), array_agg(q.id) into p_items, v_ids
-          from (select distinct on (e->>'id') (e->>'id')::uuid as id, e
-                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by e->>'id', o) q;
+        select jsonb_agg(q.e) into p_items
+          from (select distinct on ((e->>'id')::uuid) e
+                  from jsonb_array_elements(p_items) with ordinality as a(e, o) order by (e->>'id')::uuid, o) q;
     end if;
 
     with locked as materialized (
-        select h.counters, h.money, h.tokens from billing_hold h where h.id = any(v_ids) order by h.id for update
+        select h.id, h.counters, h.money, h.tokens
+          from billing_hold h where h.id = any(v_ids) order by h.id for update
     )
-    select array_agg(l.counters), array_agg(coalesce(l.money, 0)), array_agg(l.tokens)
-      into h_counters, h_money, h_tokens from locked l;
+    select array_agg(l.id), array_agg(l.counters), array_agg(coalesce(l.money, 0)), array_agg(l.tokens)
+      into h_id, h_counters, h_money, h_tokens from locked l;
 
     with inserted as (
         insert into billing_usage
@@ -109,7 +191,8 @@ begin
                    web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
-                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan
+                   overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
+                   service_tier = r.service_tier
               from jsonb_populate_recordset(null::billing_usage, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
@@ -121,8 +204,21 @@ begin
         insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
                                          created_at)
         select gen_random_uuid(), 'reverse', l.generation, l.organization, l.credit, l.debit, l.amount, l.currency,
-               v_now
+               l.created_at
           from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
+    end if;
+
+    -- Few owe more than was held for them, or come when their hold is gone.
+    select array_agg(q.id order by q.id) into v_over
+      from (select (e->>'id')::uuid as id, (e->>'charge')::numeric as charge
+              from jsonb_array_elements(p_items) e where (e->>'hard')::boolean) q
+     where q.id = any(v_fresh || v_late)
+       and q.charge > coalesce(h_money[array_position(h_id, q.id)], 0);
+    if v_over is not null then
+        p_items := billing_cap(p_items, v_over, v_fresh || v_late, h_id, h_money);
+        update billing_usage u set charge = r.charge, overrun = r.overrun, basis = r.basis
+          from jsonb_populate_recordset(null::billing_usage, p_items) r
+         where u.id = r.id and u.id = any(v_over);
     end if;
 
     perform billing_close(v_fresh || v_late);
@@ -173,18 +269,29 @@ begin
 
     -- The counters last: every hold waits for them, and they are locked until the commit is on the disk. Whoever takes
     -- them first and writes these usage rows then (billing_end_holds) has had to wait for the holds, so there is no circle.
-    perform 1 from billing_counter c where c.id = any(d_id) order by c.id for no key update;
+    select array_agg(l.place) into d_at from billing_lock_counters(d_id) l;
     update billing_counter c
-       set used = c.used + case c.measure when 'money' then d_charge[d] when 'tokens' then d_tokens[d] else 0 end,
-           held = c.held - case c.measure when 'money' then d_held_money[d] when 'tokens' then d_held_tokens[d]
-                                          when 'open' then d_open[d] else 0 end
-      from generate_series(1, cardinality(d_id)) d
-     where c.id = d_id[d];
+       set used = c.used + case c.measure when 'money' then d_charge[array_position(d_id, c.id)]
+                                          when 'tokens' then d_tokens[array_position(d_id, c.id)] else 0 end,
+           held = c.held - case c.measure when 'money' then d_held_money[array_position(d_id, c.id)]
+                                          when 'tokens' then d_held_tokens[array_position(d_id, c.id)]
+                                          when 'open' then d_open[array_position(d_id, c.id)] else 0 end,
+           writes = c.writes + 1
+     where c.ctid = any(d_at);
 
     return query
-    select i, case when i = any(v_fresh) then 'settled' when i = any(v_late) then 'late' else 'repeated' end
-      from unnest(v_ids) i;
+    select q.id, case when q.id = any(v_fresh) then 'settled' when q.id = any(v_late) then 'late' else 'repeated' end,
+           q.overrun
+      from (select (e->>'id')::uuid as id, coalesce((e->>'overrun')::numeric, 0) as overrun
+              from jsonb_array_elements(p_items) e) q;
 end
+$$;
+
+-- As processes from before `billing_conclude` call it.
+create or replace function billing_settle(p_items jsonb)
+returns table (id uuid, outcome text)
+language sql as $$
+    select c.id, c.outcome from billing_conclude(p_items) c
 $$;
 
 -- Ends holds whose rows the caller has locked, without a settlement: the tenant pays nothing. p_cost is the provider's
@@ -195,19 +302,22 @@ language plpgsql as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_ended uuid[];
+    -- one entry a counter
+    d_id bigint[]; d_money numeric[]; d_tokens numeric[]; d_open bigint[]; d_at tid[];
 begin
-    perform 1 from billing_counter c
-      where c.id in (select jsonb_array_elements_text(h.counters)::bigint from billing_hold h where h.id = any(p_ids))
-      order by c.id for no key update;
-
-    update billing_counter c
-       set held = c.held - case c.measure when 'money' then d.money when 'tokens' then d.tokens
-                                          when 'open' then d.open else 0 end
+    select array_agg(d.counter), array_agg(d.money), array_agg(d.tokens), array_agg(d.open)
+      into d_id, d_money, d_tokens, d_open
       from (select n.counter, sum(coalesce(h.money, 0)) as money, sum(h.tokens) as tokens, count(*) as open
               from billing_hold h
              cross join lateral (select jsonb_array_elements_text(h.counters)::bigint as counter) n
-             where h.id = any(p_ids) group by n.counter) d
-     where c.id = d.counter;
+             where h.id = any(p_ids) group by n.counter) d;
+    select array_agg(l.place) into d_at from billing_lock_counters(d_id) l;
+    update billing_counter c
+       set held = c.held - case c.measure when 'money' then d_money[array_position(d_id, c.id)]
+                                          when 'tokens' then d_tokens[array_position(d_id, c.id)]
+                                          when 'open' then d_open[array_position(d_id, c.id)] else 0 end,
+           writes = c.writes + 1
+     where c.ctid = any(d_at);
 
     with ended as (
         insert into billing_usage
@@ -245,7 +355,8 @@ $$;
 -- hard budget stays held until the request's own time is over (`seconds` among its facts), when the process, if it lives,
 -- has ended the stream itself; else others would spend the money that its settlement is going to need. When the database
 -- was away, everybody's lease is old, and whoever comes back first must not take the others for dead: p_lease has to be
--- alive without a gap for as long as the living need to say so.
+-- alive without a gap for as long as the living need to say so. A heartbeat from further ahead than p_dead is from before
+-- the database's clock was set back, and says nothing.
 create or replace function billing_resolve(p_lease uuid, p_dead interval, p_limit integer)
 returns integer
 language plpgsql as $$
@@ -258,7 +369,7 @@ begin
     select array_agg(q.id) into v_ids from (
         select h.id from billing_hold h left join billing_lease l on l.id = h.lease
          where l.id is null
-            or v_judge and l.heartbeat_at <= v_now - p_dead
+            or v_judge and l.heartbeat_at not between v_now - p_dead and v_now + p_dead
                and (not h.hard
                     or h.created_at < v_now - make_interval(secs => coalesce((h.facts->>'seconds')::float8, 3600)))
          order by h.id limit p_limit
@@ -305,7 +416,8 @@ begin
 end
 $$;
 
--- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, it begins a new life.
+-- Says that a process is alive; also after it was thought dead. Silent for longer than p_gap, by a clock that was set
+-- perhaps, it begins a new life.
 create or replace function billing_heartbeat(p_lease uuid, p_host text, p_pid integer, p_gap interval)
 returns void
 language sql as $$
@@ -313,15 +425,15 @@ language sql as $$
     values (p_lease, p_host, p_pid, clock_timestamp(), clock_timestamp())
     on conflict (id) do update
        set host = excluded.host, pid = excluded.pid, heartbeat_at = excluded.heartbeat_at,
-           started_at = case when l.heartbeat_at < excluded.heartbeat_at - p_gap then excluded.started_at
-                             else l.started_at end;
+           started_at = case when l.heartbeat_at between excluded.heartbeat_at - p_gap and excluded.heartbeat_at + p_gap
+                             then l.started_at else excluded.started_at end;
 $$;
 
 -- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
 -- not write counters. Requests that are open at this moment hold nothing on it and settle unseen by it.
 create or replace function billing_seed_counter(p_budget bigint)
 returns void
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     -- What is open began after this, so older rows do not change any more.
@@ -335,9 +447,12 @@ begin
     select * into strict v_budget from billing_budget b where b.id = p_budget;
     v_start := billing_window(v_budget.period, v_now);
     v_from := billing_first_id(v_start - interval '1 hour');  -- an id is made a moment before its hold
+    perform billing_begin_windows(array[v_budget.subject]);
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    values (v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0)
-        on conflict do nothing;
+    select v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0
+     where not exists (
+           select 1 from billing_counter n where n.subject = v_budget.subject and n.measure = 'money'
+              and n.period = v_budget.period and n.period_start = v_start);
 
     -- The long sum, before the lock that every hold of this organization would wait for.
     select coalesce(sum(u.charge), 0) into v_old

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from django.conf import settings
 
-from accounts.models import Scope
+from accounts.models import OnLeave, Scope
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
     TAG,
@@ -161,6 +161,7 @@ KEY = Noun(
         "allowed_ips": listed(text),
         "max_request_price": optional(dollars),
         "min_output_cap": whole,
+        "on_leave": choice(OnLeave.values),
         "dialect": choice(("", *settings.DIALECTS)),
         "valid_from": optional(moment),
         "expires_at": optional(moment),

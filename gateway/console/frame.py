@@ -83,7 +83,7 @@ def today() -> list[dict[str, Any]]:
     sums = newest.aggregate(
         generations=Count("pk"),
         spent=Sum("charge"),
-        unpriced=Count("pk", filter=Q(charge=None)),
+        unpriced=Count("pk", filter=Q(charge=None) | Q(arithmetic__contains=[{"charge": None}])),
         failed=Count("pk", filter=Q(status__in=(Status.FAILED, Status.ABANDONED))),
         oldest=Min("created_at"),
     )

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from accounts import keys
 from accounts.callers import Caller
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from gateway.process.snapshot import Snapshots, TooManyLookups
 from gateway.wire.errors import Forbidden, Unauthenticated, Unavailable
 
@@ -49,6 +49,8 @@ def secret_from(headers: Headers) -> str:
 def client_address(headers: Headers, peer: str) -> str:
     """The address a call comes from: the socket's peer, or, behind `TRUSTED_PROXY_HOPS` proxies, what the outermost
     trusted one saw. What a client wrote itself stands further left and is never read.
+
+    Empty when fewer hops have left their mark: the peer is then a proxy, or somebody who came around one.
     """
     hops = settings.TRUSTED_PROXY_HOPS
     if not hops:
@@ -59,7 +61,7 @@ def client_address(headers: Headers, peer: str) -> str:
         if name == b"x-forwarded-for"
         for part in value.decode("latin-1").split(",")
     ]
-    return seen[-hops] if len(seen) >= hops else peer
+    return seen[-hops] if len(seen) >= hops else ""
 
 
 async def authenticate(snapshots: Snapshots, headers: list[tuple[bytes, bytes]], peer: str) -> Caller:

@@ -11,8 +11,10 @@ import gc
 import io
 import logging
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
@@ -25,13 +27,17 @@ django.setup()
 from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.http.request import split_domain_port, validate_host
 from django.urls import Resolver404, get_resolver
 
+from accounts.callers import Caller
+from billing.backbone.connections import Asker, Busy, Turns
 from gateway.door.answers import Answer, EventStream
-from gateway.door.authentication import authenticate
+from gateway.door.authentication import authenticate, client_address
 from gateway.door.session import has_session
+from gateway.door.unknown import UNVERSIONED, no_such_endpoint
 from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
-from gateway.process import process
+from gateway.process import access_log, process
 from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
 from gateway.process.memory import FREE_BYTES, NOBODY, Share
@@ -48,10 +54,13 @@ BODY_SECONDS = 30.0  # to receive a whole body
 WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
 PIECE_BYTES = 256 * 1024  # of a long answer
+CONSOLE_QUEUE = 100  # requests to the console that wait at once, by address
 CONSOLE_BODY_BYTES = 8 * 1024 * 1024  # forms, and tables that are imported, of somebody who has logged in
 LOGIN_BODY_BYTES = 64 * 1024  # of anybody
-API_PATHS = ("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
-NO_ENDPOINT = "There is no such endpoint. The API lives under /v1."
+API_PATHS = (
+    *("/v1", "/api", "/anthropic", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"),
+    *(f"/{name}" for name in UNVERSIONED),
+)
 
 
 class ClientGone(Exception):
@@ -104,12 +113,16 @@ class LeanHandler(ASGIHandler):
         arrival: Arrival | None = None
         ours = False
         share: Share | None = None
-        begun = False
+        caller: Caller | None = None
+        view: ApiView | None = None
+        status, since = 0, time.monotonic()  # 0: no answer has begun
         try:
             try:
-                route = self._route(scope["path"])
+                route = self._route(scope["method"], scope["path"])
                 view = route.view(**route.options)
-                caller, body = None, b""
+                body = b""
+                if view.for_pages and not _is_ours(_field(scope, b"host")):  # a probe names whatever it reached us by
+                    raise InvalidRequest("No host of this name is served here.", code="unknown_host")
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
                     here = process.current()
                     caller = await authenticate(here.snapshots, *origin(scope))
@@ -130,14 +143,14 @@ class LeanHandler(ASGIHandler):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
             if share is not None and len(answer.body) > FREE_BYTES:
                 share.keep(len(answer.body))
-            begun = True
+            status = answer.status
             await _send(answer, scope, send)
         except TimeoutError:
             return
         except asyncio.CancelledError:
             if watch is not None and watch.gone:
                 task.uncancel()
-            elif self.stopping and not begun:
+            elif self.stopping and not status:
                 task.uncancel()
                 answer = answered(failure(stopped(), request_id, dialect), request_id, dialect, _page(scope))
                 await _send(answer, scope, send)
@@ -150,18 +163,21 @@ class LeanHandler(ASGIHandler):
                 arrival.ended(ours)
             if share is not None:
                 share.free()
+            if access_log.is_wanted(status):
+                settled = None if view is None or view.call is None else view.call.settled
+                access_log.write(request_id, scope["path"], caller, status, since, settled)
 
-    def _route(self, path: str) -> Route:
+    def _route(self, method: str, path: str) -> Route:
         """Where `path` leads. Raises `NotFound`; the console's views are not served here, without middleware."""
         if (known := self._found.get(path)) is not None:
             return known
         try:
             match = self.resolver.resolve(path)
         except Resolver404 as error:
-            raise NotFound(NO_ENDPOINT) from error
+            raise no_such_endpoint(method, path) from error
         view = getattr(match.func, "view_class", None)
         if not isinstance(view, type) or not issubclass(view, ApiView):
-            raise NotFound(NO_ENDPOINT)
+            raise no_such_endpoint(method, path)
         route = Route(view, match.func.view_initkwargs, match.args, match.kwargs)  # type: ignore[attr-defined]
         if not match.args and not match.kwargs:  # so there are as many as fixed paths, whatever is asked for
             self._found[path] = route
@@ -177,7 +193,17 @@ def _request(scope: Scope, body: bytes) -> LeanRequest:
 
 
 def _page(scope: Scope) -> bytes:
-    return next((value for name, value in scope["headers"] if name == b"origin"), b"")
+    return _field(scope, b"origin")
+
+
+def _field(scope: Scope, wanted: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
+
+
+@lru_cache(maxsize=1024)
+def _is_ours(host: bytes) -> bool:
+    """Whether `ALLOWED_HOSTS` has it. HTTP/1.0 may leave it out."""
+    return not host or validate_host(split_domain_port(host.decode("latin-1"))[0], settings.ALLOWED_HOSTS)
 
 
 def _announces_body(scope: Scope, *, more_than: int = 0) -> bool:
@@ -188,8 +214,13 @@ def _announces_body(scope: Scope, *, more_than: int = 0) -> bool:
     )
 
 
+def _goes_on(task: "asyncio.Task[Any]") -> bool:
+    """Whether a task whose client has left has something to see to the end, as its call says."""
+    return process.current().drains.left(task)
+
+
 class _Watch:
-    """Cancels the request's task when its client leaves.
+    """Cancels the request's task when its client leaves, unless there is something to see to the end.
 
     The task it starts after a moment waits for the server's word of the disconnect; most requests end before that.
     """
@@ -208,7 +239,8 @@ class _Watch:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
-        self._task.cancel()
+        if not _goes_on(self._task):
+            self._task.cancel()
 
     def stop(self) -> None:
         """Ends the watch."""
@@ -284,11 +316,22 @@ async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) ->
         part: bytes | None = first
         while part is not None:
             event = {"type": "http.response.body", "body": part, "more_body": True}
-            await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            try:
+                await deadline.wait(send(event), clock() + WRITE_SECONDS)
+            except TimeoutError:
+                if _goes_on(task):
+                    await _forgo(parts)
+                raise
             part = await anext(parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         deadline.close()
+
+
+async def _forgo(parts: AsyncGenerator[bytes]) -> None:
+    """Sees a stream to its end that nobody takes any more."""
+    async for _ in parts:
+        pass
 
 
 def stopped() -> GatewayError:
@@ -312,12 +355,17 @@ class Application:
         self.api = LeanHandler()
         self.serves_api = serve != "console"
         self.console = ASGIHandler() if serve != "gateway" else None
+        # Each request has a thread and a connection to the database. Half of them at most for one address, so that who
+        # floods the console, or takes an export byte by byte, leaves room for the others.
+        most = settings.CONSOLE_REQUESTS
+        self.console_turns = Turns(most, (most + 1) // 2, CONSOLE_QUEUE, settings.CONSOLE_SECONDS)
         self._here: process.Process | None = None
 
     def leave(self) -> None:
         """A stop has been asked for: `/readyz` says so."""
         if self._here is not None:
             self._here.leaving = True
+            self._here.drains.give_up()  # what nobody waits for would keep us
 
     def cut(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
         """The time for a stop is over: ends what is open, `tasks` of requests, each in its own form."""
@@ -372,6 +420,13 @@ class Application:
                 begun = True
                 await send(message)
 
+            address = client_address(scope["headers"], (scope.get("client") or ("",))[0])
+            asker = Asker(address, address)
+            try:
+                await self.console_turns.take(asker)
+            except Busy:
+                await _refuse(Unavailable("The console is busy. Try again shortly.", retry_after=2), scope, send)
+                return
             try:
                 await console(scope, replayed, sent)  # type: ignore[arg-type]
             except asyncio.CancelledError:
@@ -379,6 +434,8 @@ class Application:
                     raise
                 task.uncancel()
                 await _refuse(stopped(), scope, send)
+            finally:
+                self.console_turns.give(asker)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

@@ -407,7 +407,7 @@ def main() -> int:
         # Which hop to believe is `authentication`'s business; here it costs and could be spoofed.
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
-        log_level="warning",
+        log_config=None,  # the lines are Django's settings' to shape
     )
     supervisor = None if options.supervisor is None else socket.socket(fileno=options.supervisor)
     server = Server(config, notice=options.notice, drain=options.drain, supervisor=supervisor)

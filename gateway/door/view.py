@@ -9,7 +9,6 @@ parity test sends one corpus through both.
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -25,13 +24,13 @@ from gateway.door.authentication import authenticate, require
 from gateway.process import process, telemetry
 from gateway.process.arrivals import Arrival
 from gateway.process.memory import NOBODY, Share
+from gateway.request.planning import Call
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import (
     BodyTooLarge,
     GatewayError,
     InvalidRequest,
     MethodNotAllowed,
-    NotFound,
     UnsupportedMediaType,
     let_go,
 )
@@ -62,6 +61,7 @@ class ApiView(APIView):
     arrival: Arrival | None = None  # how it counts until it is held for
     dialect: Dialect
     request_id: str
+    call: Call | None = None  # what was asked, once that is known
     share: Share  # of the process's memory; what the view takes of it is held until its answer is out
 
     async def dispatch(self, request: ASGIRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:  # type: ignore[override]
@@ -193,21 +193,3 @@ def answered(answer: Answer, request_id: str, dialect: Dialect, page: bytes | No
             headers[b"access-control-expose-headers"] = b"*"
     telemetry.answers.count(answer.status)
     return answer
-
-
-class UnknownPath(ApiView):
-    """Whatever the API does not serve."""
-
-    public = True
-
-    async def get(self, request: ASGIRequest, *path: str) -> Answer:
-        """404 in the envelope, in the dialect of the key when a good one came along."""
-        here, caller = process.current(), None
-        with suppress(GatewayError):
-            caller = await authenticate(here.snapshots, *origin(request.scope))
-        if caller is not None:
-            self.dialect = named(caller.dialect)
-            here.arrivals.enter(caller, here.snapshots.current).ended(ours=False)
-        raise NotFound("There is no such endpoint. The API lives under /v1.")
-
-    post = put = patch = delete = get

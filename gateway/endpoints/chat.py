@@ -53,6 +53,7 @@ class ChatCompletions(Chat):
         call = None
         try:
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
+            self.call = call
             call.explain, call.arrival = explain, self.arrival
             parts = relay(here, call)
             try:

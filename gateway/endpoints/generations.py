@@ -5,15 +5,13 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from accounts.models import Scope
-from billing.backbone.batches import DatabaseAway
 from gateway.door.answers import NO_HEADERS, Answer, json_answer
 from gateway.door.authentication import require
 from gateway.door.view import ApiView
 from gateway.endpoints.generation_lookup import generation
-from gateway.endpoints.read_limit import count_read
+from gateway.endpoints.read_limit import count_read, read
 from gateway.generation.explaining import wished
-from gateway.process import process
-from gateway.wire.errors import InvalidRequest, NotFound, Unavailable
+from gateway.wire.errors import InvalidRequest, NotFound
 
 # RFC 9745: the moment (Unix seconds) since when the path is deprecated; it goes on working.
 DEPRECATED = {
@@ -70,10 +68,7 @@ class Generations(EitherScope):
             id = UUID(hex=text)
         except ValueError as error:
             raise _no_such_generation() from error
-        try:
-            rows = await process.current().backbone.connections.call(self.QUERY, [id, self.caller.organization])
-        except DatabaseAway as error:
-            raise Unavailable("Generations cannot be read just now.", retry_after=1) from error
+        rows = await read(self.caller, self.QUERY, [id, self.caller.organization])
         if not rows:
             raise _no_such_generation()
         found = generation(*rows[0], named=wished(self.fields))

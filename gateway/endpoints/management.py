@@ -11,15 +11,13 @@ from typing import Any
 from django.http import HttpRequest
 
 from accounts.models import Scope
-from billing.backbone.batches import DatabaseAway
 from billing.ids import first_id
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
 from gateway.endpoints.generations import EitherScope
 from gateway.endpoints.periods import Days, day, span, today
-from gateway.endpoints.read_limit import count_read
-from gateway.process import process
-from gateway.wire.errors import InvalidRequest, Unavailable
+from gateway.endpoints.read_limit import count_read, read
+from gateway.wire.errors import InvalidRequest
 from gateway.wire.strict_json import number
 
 MOST_DAYS = 31
@@ -30,22 +28,14 @@ ZERO = Decimal(0)
 BUDGETS = """
     select b.period, b.amount, coalesce(n.used, 0), coalesce(n.held, 0)
       from billing_budget b
-      left join billing_counter n
-        on n.subject = b.subject and n.measure = 'money' and n.period = b.period
-       and n.period_start = case b.period when 'day' then date_trunc('day', now(), 'UTC')
-                                          when 'month' then date_trunc('month', now(), 'UTC')
-                                          else timestamptz '2000-01-01 00:00:00+00' end
+      left join lateral (
+           select c.used, c.held from billing_counter c
+            where c.subject = b.subject and c.measure = 'money' and c.period = b.period
+              and c.period_start = billing_window(b.period, now())
+            order by c.version desc limit 1) n on true
      where b.subject = %s
      order by array_position(array['total', 'month', 'day'], b.period::text)
 """
-
-
-async def read(query: str, params: list[object]) -> list[tuple[Any, ...]]:
-    """The rows of a query on the books. Raises `Unavailable` while the database is away."""
-    try:
-        return await process.current().backbone.connections.call(query, params)
-    except DatabaseAway as error:
-        raise Unavailable("The books cannot be read just now.", retry_after=1) from error
 
 
 class Balance(ApiView):
@@ -62,7 +52,7 @@ class Balance(ApiView):
     async def get(self, request: HttpRequest) -> Answer:
         """The balance; negative when a soft budget was passed."""
         await count_read(self.caller, "balance")
-        budgets = await read(BUDGETS, [self.caller.organization])
+        budgets = await read(self.caller, BUDGETS, [self.caller.organization])
         found = next((budget for budget in budgets if budget[0] == "total"), None)
         left = found[1] - found[2] if found else None
         data = {
@@ -89,7 +79,7 @@ class TokenUsage(EitherScope):
         """The key's quota in dollars, with its models and the end of its life (Unix seconds; 0: none)."""
         caller = self.caller
         await count_read(caller, "token")
-        budgets = await read(BUDGETS, [caller.key])
+        budgets = await read(caller, BUDGETS, [caller.key])
         period, granted, used, held = budgets[0] if budgets else (None, ZERO, None, ZERO)
         data = {
             "object": "token_usage",
@@ -130,12 +120,13 @@ class UsageReport(ApiView):
     """
 
     async def get(self, request: HttpRequest) -> Answer:
-        """One row a group that has generations; `unpriced_requests` have no known charge and are not in `cost`."""
+        """One row a group that has generations; of `unpriced_requests` some part has no known charge: not in `cost`."""
         await count_read(self.caller, "usage")
         days = _days(request)
         groups = _groups(request.GET.get("group_by") or "day")
         hour = timedelta(hours=1)
         rows = await read(
+            self.caller,
             self.QUERY,
             [
                 "day" in groups,

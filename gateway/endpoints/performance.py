@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 
 from gateway.door.answers import Answer, json_answer
-from gateway.endpoints.management import read
 from gateway.endpoints.periods import choice, past_days
+from gateway.endpoints.read_limit import read
 from gateway.endpoints.statistics import MOST_DAYS, StatisticsView, dates, label
 
 MOST_MODELS = 10
@@ -73,7 +73,7 @@ class Performance(StatisticsView):
         metric, days = choice(request, "metric", tuple(METRICS)), past_days(request, MOST_DAYS)
         measure, greatest = METRICS[metric]
         models: dict[str, dict[str, Sums]] = defaultdict(dict)
-        for model, provider, *sums in await read(QUERY, [self.caller.organization, days.begin, days.end]):
+        for model, provider, *sums in await read(self.caller, QUERY, [self.caller.organization, days.begin, days.end]):
             models[model][provider] = Sums(*sums)
         whole = {model: _added(providers) for model, providers in models.items()}
         entries = []

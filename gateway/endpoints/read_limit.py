@@ -1,13 +1,17 @@
-"""How often a key may read the books: so many times a minute and endpoint, counted in PostgreSQL for all processes.
+"""Reading the books: in turn with the other tenants, and so many times a minute, key and endpoint, counted in
+PostgreSQL for all processes.
 
 Windows are the minutes of the database's clock. A key has one row an endpoint, whatever the traffic; the table is
 unlogged, so a crash of the server forgets a minute of counts and nothing else.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.conf import settings
 
 from accounts.callers import Caller
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import Asker, DatabaseAway
 from gateway.process import process
 from gateway.wire.errors import TooManyReads, Unavailable
 
@@ -23,6 +27,14 @@ COUNT = """
 """
 
 
+async def read(caller: Caller, query: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
+    """The rows of a query on the books. Raises `Unavailable` while the database is away, or too many read them."""
+    try:
+        return await process.current().pools.reads.call(query, params, Asker(caller.organization, caller.key))
+    except DatabaseAway as error:
+        raise Unavailable("The books cannot be read just now.", retry_after=1) from error
+
+
 async def count_read(caller: Caller, endpoint: str) -> None:
     """Counts one read of `endpoint` by the caller's key, refused ones too.
 
@@ -31,10 +43,6 @@ async def count_read(caller: Caller, endpoint: str) -> None:
     most = settings.MANAGEMENT_READS_A_MINUTE
     if not most:
         return
-    try:
-        rows = await process.current().backbone.connections.call(COUNT, [caller.key, endpoint])
-    except DatabaseAway as error:
-        raise Unavailable("The books cannot be read just now.", retry_after=1) from error
-    reads, left = rows[0]
+    ((reads, left),) = await read(caller, COUNT, [caller.key, endpoint])
     if reads > most:
         raise TooManyReads(f"A key may read this {most} times a minute.", retry_after=max(left, 1))

@@ -17,9 +17,10 @@ from django.http import HttpRequest
 from accounts.models import Scope
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
-from gateway.endpoints.management import read
 from gateway.endpoints.periods import DAY, Buckets, Days, buckets, choice, day, limit, past_days, span, today
+from gateway.endpoints.read_limit import read
 from gateway.process import process
+from gateway.request.naming import reachable
 from gateway.wire.errors import InvalidRequest
 from gateway.wire.strict_json import number
 
@@ -61,13 +62,15 @@ class StatisticsView(ApiView):
         """The metric by model, for each UTC day or week (its Monday) that has any."""
         found: dict[date, dict[str, Value]] = defaultdict(dict)
         query = BY_MODEL.format(metric=USAGE_METRICS[metric])
-        for start, model, value in await read(query, [unit, self.caller.organization, days.begin, days.end]):
+        for start, model, value in await read(
+            self.caller, query, [unit, self.caller.organization, days.begin, days.end]
+        ):
             found[start][model] = _exact(value, metric)
         return found
 
     async def first_day(self) -> date:
         """The first day of which anything is known; today if nothing is."""
-        ((found,),) = await read(FIRST_DAY, [self.caller.organization])
+        ((found,),) = await read(self.caller, FIRST_DAY, [self.caller.organization])
         return found or today()
 
 
@@ -155,10 +158,12 @@ class ModelUsage(StatisticsView):
         metric, days = choice(request, "metric", tuple(USAGE_METRICS)), past_days(request, MOST_DAYS)
         model = name.removesuffix(FREE)
         found = await self.by_model(metric, days)
+        snapshot = process.current().snapshots.current
         used = [(start, found[start][model]) for start in sorted(found) if model in found[start]]
         data = {
             "model": model,
-            "label": label(model),
+            # Of what the project has not used it is told no more than what its key may use: that is no way to ask.
+            "label": label(model) if used or reachable(snapshot, self.caller, model) else model,
             "metric": metric,
             **dates(days),
             "value": _number(sum((value for _, value in used), start=_zero(metric))),

@@ -50,8 +50,9 @@ def references(request: ChatRequest) -> list[Reference]:
     return found
 
 
-def recounted(request: ChatRequest, types: Mapping[str, str]) -> ChatRequest:
-    """The request with the files it names counted as what they are; `types` has their media types, by the client's id.
+def recounted(request: ChatRequest, types: Mapping[str, str], file_bytes: int = 0) -> ChatRequest:
+    """The request with the files it names counted as what they are; `types` has their media types, by the client's id,
+    and those that are text have `file_bytes` together.
 
     From here on images count as images and ask for a model that sees. No file is in it yet.
     """
@@ -60,6 +61,7 @@ def recounted(request: ChatRequest, types: Mapping[str, str]) -> ChatRequest:
         request,
         images=request.images + images,
         files=request.files - images,
+        file_bytes=request.file_bytes + file_bytes,
         modalities=_modalities(request, types),
     )
 

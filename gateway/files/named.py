@@ -9,6 +9,7 @@ from accounts.callers import Caller
 from gateway.files.inlining import OpenFile, Reference, inlined, recounted, references
 from gateway.files.store import Entry, Files, parse_id
 from gateway.protocols.openai_chat import ChatRequest
+from gateway.protocols.openai_chat.request.parts import is_text
 from gateway.wire.errors import InvalidRequest, NotFound
 
 NO_ID = UUID(int=0)
@@ -24,18 +25,19 @@ async def look_up_files(files: Files, caller: Caller, asked: ChatRequest) -> Cha
     """
     if not asked.file_ids:
         return asked
-    total = 0
+    total = of_text = 0
     types = {}
     for reference, entry in await _named(files, caller, asked):
         types[reference.file_id] = entry.media_type
         total += entry.bytes
+        of_text += entry.bytes if is_text(entry.media_type) else 0
         if total > settings.FILES_MAX_BYTES:
             raise InvalidRequest(
                 f"The files of one request may be {settings.FILES_MAX_BYTES} bytes together.",
                 code="files_too_large",
                 param=reference.param,
             )
-    return recounted(asked, types)
+    return recounted(asked, types, of_text)
 
 
 async def inline_files(files: Files, caller: Caller, asked: ChatRequest, take: Callable[[int], None]) -> ChatRequest:

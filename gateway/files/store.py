@@ -11,6 +11,7 @@ pieces: the loop that relays streams never waits for a whole file.
 import asyncio
 import logging
 import re
+import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +26,11 @@ from django.conf import settings
 
 from accounts.callers import Caller
 from accounts.sealing import CannotOpen, open_bytes, seal_bytes
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Asker, Connections, DatabaseAway
 from billing.ids import new_id
 from gateway.files.inlining import OpenFile
 from gateway.files.uploads import Upload, read_upload
-from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
+from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, RateLimited, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,15 @@ class Entry:
 COLUMNS = "id, filename, purpose, media_type, bytes, created_at, expires_at"
 OURS = "project_id = %(project)s and (expires_at is null or expires_at > now())"
 STORE = "select * from gateway_store_file(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+WRITE = """
+    insert into gateway_fileswritten as w (project, hour, bytes)
+    values (%(project)s, date_trunc('hour', clock_timestamp(), 'UTC'), %(bytes)s)
+    on conflict (project) do update
+       set bytes = case when excluded.hour > w.hour then excluded.bytes else w.bytes + excluded.bytes end,
+           hour = greatest(w.hour, excluded.hour)
+     where excluded.hour > w.hour or w.bytes + excluded.bytes <= %(most)s
+    returning bytes
+"""
 FIND = f"select {COLUMNS} from gateway_storedfile where {OURS} and id = any(%(ids)s)"  # noqa: S608 - constants
 READ = "select substring(content from %s for %s) from gateway_storedfile where id = %s and project_id = %s"
 DELETE = f"delete from gateway_storedfile where {OURS} and id = %(id)s returning id"  # noqa: S608 - constants
@@ -103,16 +113,18 @@ class Files:
     async def store(self, caller: Caller, content_type: str, form: bytes) -> Entry:
         """Stores the file in an upload form, for the caller's project.
 
-        Raises what `read_upload` raises, and `InvalidRequest` when the project has no room; nothing is stored then.
+        Raises what `read_upload` raises, `InvalidRequest` when the project has no room, and `RateLimited` when it has
+        written too much in this hour; nothing is stored then.
         """
         id = new_id()
         async with self._turn():
             upload, sealed = await self._in_thread(_sealed, content_type, form, id, caller.project)
+            await self._count(caller.project, len(upload.content))
             days = settings.FILES_RETENTION_DAYS
             lifetimes = [seconds for seconds in (days * DAY, upload.lifetime) if seconds]
             row = (id, caller.project, caller.key, upload.filename, upload.purpose, upload.media_type)
             limits = (min(lifetimes, default=None), settings.FILES_PROJECT_BYTES, MOST_FILES)
-            rows = await self._call(STORE, (*row, len(upload.content), sealed, *limits))
+            rows = await self._call(caller.project, STORE, (*row, len(upload.content), sealed, *limits))
         verdict, created_at, expires_at = rows[0]
         if verdict != "stored":
             limit = f"{settings.FILES_PROJECT_BYTES} bytes" if verdict == "bytes" else f"{MOST_FILES} files"
@@ -125,9 +137,20 @@ class Files:
             id, upload.filename, upload.purpose, upload.media_type, len(upload.content), created_at, expires_at
         )
 
+    async def _count(self, project: UUID, bytes: int) -> None:
+        """Counts what is written: deleted bytes stay on the disk until the database has cleaned up."""
+        most = settings.FILES_PROJECT_HOURLY_BYTES
+        row = {"project": project, "bytes": bytes, "most": most}
+        if most and not (bytes <= most and await self._call(project, WRITE, row)):
+            raise RateLimited(
+                f"A project may upload {most} bytes of files an hour.",
+                code="file_uploads_exhausted",
+                retry_after=3600 - int(time.time()) % 3600,
+            )
+
     async def find(self, project: UUID, ids: Sequence[UUID]) -> dict[UUID, Entry]:
         """The project's files among `ids`."""
-        rows = await self._call(FIND, {"project": project, "ids": list(ids)})
+        rows = await self._call(project, FIND, {"project": project, "ids": list(ids)})
         return {row[0]: Entry(*row) for row in rows}
 
     async def page(
@@ -135,7 +158,7 @@ class Files:
     ) -> list[Entry]:
         """At most `limit` of the project's files beyond `after`; `order` is desc, the newest first, or asc."""
         params = {"project": project, "limit": limit, "after": after, "purpose": purpose}
-        return [Entry(*row) for row in await self._call(LIST[order], params)]
+        return [Entry(*row) for row in await self._call(project, LIST[order], params)]
 
     async def read(self, project: UUID, entry: Entry) -> bytes:
         """The content of a file. Raises `NotFound` when it has been deleted meanwhile."""
@@ -152,21 +175,21 @@ class Files:
 
     async def delete(self, project: UUID, id: UUID) -> bool:
         """Deletes a file. False when it is not there."""
-        return bool(await self._call(DELETE, {"project": project, "id": id}))
+        return bool(await self._call(project, DELETE, {"project": project, "id": id}))
 
     async def _sealed(self, project: UUID, id: UUID) -> bytes:
         """A whole content is slow to arrive and holds up the loop while it is decoded; a piece is and does neither."""
         pieces: list[bytes] = []
         while not pieces or len(pieces[-1]) == PIECE:
-            rows = await self._call(READ, (len(pieces) * PIECE + 1, PIECE, id, project))
+            rows = await self._call(project, READ, (len(pieces) * PIECE + 1, PIECE, id, project))
             if not rows:
                 raise no_such_file()
             pieces.append(rows[0][0])
         return b"".join(pieces)
 
-    async def _call(self, query: str, params: Any) -> list[tuple[Any, ...]]:
+    async def _call(self, project: UUID, query: str, params: Any) -> list[tuple[Any, ...]]:
         try:
-            return await self._connections.call(query, params)
+            return await self._connections.call(query, params, Asker(project, project))
         except DatabaseAway as error:
             raise Unavailable("Files cannot be reached just now. Try again shortly.", retry_after=1) from error
 

@@ -4,11 +4,10 @@ import logging
 import time
 from uuid import UUID
 
-from msgspec.structs import replace
-
 from billing.backbone.settlement import Try
 from billing.models import Basis
 from billing.tokens import Tokens, estimate
+from gateway.generation.estimate import Estimate
 from gateway.generation.itinerary import Stop
 from gateway.process import telemetry
 from gateway.protocols.openai_chat import AnswerReader
@@ -20,6 +19,14 @@ from routing.health.trials import Trial
 
 logger = logging.getLogger(__name__)
 
+# The provider's own word that it did nothing. After any other fault it may well have worked, and bill it.
+_REFUSALS = frozenset(
+    {
+        *(Fault.AUTH, Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED, Fault.SERVER_ERROR, Fault.REJECTED),
+        Fault.FORBIDDEN_ADDRESS,
+    }
+)
+
 
 class Attempt:
     """One dial of a generation, from before its row is written.
@@ -30,10 +37,11 @@ class Attempt:
     - `row`: what will be stored of it
     - `reader`: of its answer, once there is one; `relayed`: the client has been sent something of that
     - `seen_off`: somebody else waits for its verdict
+    - `fault`: how it failed
     """
 
     __slots__ = (
-        *("candidate", "claimed", "credential", "fresh", "reader", "relayed", "row", "seen_off"),
+        *("candidate", "claimed", "credential", "fault", "fresh", "reader", "relayed", "row", "seen_off"),
         *("_health", "_organization", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
@@ -44,6 +52,7 @@ class Attempt:
         self.fresh = stop.fresh
         self.row: Try
         self.reader: AnswerReader | None = None
+        self.fault: UpstreamFault | None = None
         self.relayed = self.seen_off = False
         self._health = health
         self._organization = organization
@@ -57,6 +66,11 @@ class Attempt:
     def undecided(self) -> bool:
         """Whether it is a probe that has no verdict yet."""
         return bool(self.claimed) and not self._over and not (self._streamed and self.row.ttft_ms is not None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its dial has begun and not ended."""
+        return self._trial is not None and not self._over
 
     def begin(self) -> None:
         """The dial begins now."""
@@ -91,6 +105,7 @@ class Attempt:
         """
         row = self.row
         self._end("failed")
+        self.fault = fault
         if self.credential is not None and (veil := veil_over(self.credential.secret)):
             fault.hide(veil.over)
         row.fault, row.upstream_status = fault.kind.value, fault.upstream_status
@@ -111,8 +126,10 @@ class Attempt:
     def acquitted(self) -> None:
         """The offer works."""
         if self._trial is not None:
-            tokens, _ = self.tokens(0)
-            self._trial.succeeded(time.monotonic(), tokens.completion)
+            reader = self.reader
+            assert reader is not None
+            written = reader.usage.completion if reader.usage is not None else estimate(reader.relayed_bytes)
+            self._trial.succeeded(time.monotonic(), written)
 
     def condemned(self, fault: UpstreamFault) -> None:
         """The offer, its credential or nobody is to blame."""
@@ -136,19 +153,21 @@ class Attempt:
             self.row.status = status
             self.row.duration_ms = round((time.monotonic() - self._started) * 1000)
 
-    def tokens(self, text_bytes: int) -> tuple[Tokens, Basis]:
-        """What it used, and how that is known; `text_bytes` is the length of the prompt, for an estimate."""
-        reader = self.reader
-        if reader is not None and reader.usage is not None:
-            return _counted(reader.usage, text_bytes, reader.relayed_bytes)
-        if reader is None or not (self.relayed or reader.complete):
-            return Tokens(), Basis.NOTHING
-        return Tokens(estimate(text_bytes), estimate(reader.relayed_bytes)), Basis.ESTIMATED
+    def used(self, estimate: Estimate, *, ours: bool = False) -> tuple[Tokens, Basis]:
+        """What it used, and how that is known: the settlement rule for one attempt, see docs/design.md.
 
-
-def _counted(usage: Tokens, text_bytes: int, relayed_bytes: int) -> tuple[Tokens, Basis]:
-    """The provider's counts. A half that is 0 though something was sent or said was not counted: it is estimated."""
-    if (usage.prompt or not text_bytes) and (usage.completion or not relayed_bytes):
-        return usage, Basis.REPORTED
-    prompt, completion = usage.prompt or estimate(text_bytes), usage.completion or estimate(relayed_bytes)
-    return replace(usage, prompt=prompt, completion=completion), Basis.ESTIMATED
+        `ours`: it was ended by a failure of the gateway's own.
+        """
+        reader, fault = self.reader, self.fault
+        if reader is not None and reader.counted:
+            usage = reader.usage
+            assert usage is not None
+            # A half that is 0 though something was sent or said was not counted.
+            if usage.prompt and (usage.completion or not reader.relayed_bytes):
+                return usage, Basis.REPORTED
+        elif not self.relayed and not (reader is not None and reader.complete):
+            if self._trial is None or (fault is not None and (fault.kind in _REFUSALS or not fault.sent)):
+                return Tokens(), Basis.NOTHING
+            if (fault is not None and (reader is None or reader.usage is None)) or ours:
+                return Tokens(), Basis.UNKNOWN
+        return estimate.of(self.candidate, reader), Basis.ESTIMATED

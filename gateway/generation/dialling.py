@@ -81,6 +81,10 @@ class Pace:
         if now >= self.cut_off:
             raise UpstreamFault(Fault.TIMEOUT, "the answer took too long")
 
+    def end_within(self, seconds: float) -> None:
+        """The answer must be at its end in so many seconds."""
+        self.cut_off = min(self.cut_off, self._clock() + seconds)
+
     def told(self) -> None:
         """The client was sent something."""
         if self.beats:

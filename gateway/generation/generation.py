@@ -2,38 +2,50 @@
 
 `async with Generation(...)` holds on the way in and settles on the way out, whatever the way out is: an answer, a
 fault, a client that left, a revoked key, a cancelled task. Settling is synchronous up to the queue of the process's
-settler, so no cancellation comes between.
+settler, so no cancellation comes between. A client that leaves ends it only where its key says so, or where there is no
+place: else the answer is read on in the same task, for what the provider counts.
 """
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from math import ceil
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
-from billing.backbone.admission import AttemptItem, Held, Refused
-from billing.backbone.batches import DatabaseAway
+from django.conf import settings
+
+from accounts.models import OnLeave
+from billing.backbone.admission import AttemptItem, Held
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Ending, Settlement, Try
 from billing.backbone.spool import SpoolFull
 from billing.ids import new_hex
 from billing.models import Basis, Status
-from billing.tokens import Tokens, estimate
+from billing.tokens import estimate
 from gateway.generation import continuation, explaining
 from gateway.generation.attempt import Attempt
-from gateway.generation.bill import UNREADABLE, Bill, bill
-from gateway.generation.holding import cap_paid, hold_item, leave_out
+from gateway.generation.bill import Bill, bill
+from gateway.generation.dialling import Pace
+from gateway.generation.estimate import Estimate
+from gateway.generation.holding import cap_paid, hold, hold_item, learn
 from gateway.generation.itinerary import Itinerary, Stop
-from gateway.generation.refusals import REVOKED, refusal, unavailable
+from gateway.generation.refusals import REVOKED, unavailable
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline, boot_time
+from gateway.process.drains import Drain
 from gateway.process.process import Process
 from gateway.request.planning import Call
 from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
+
+logger = logging.getLogger(__name__)
+
+STOPPED_SECONDS = 10.0  # that the end of an answer waits for its usage, when the gateway itself has stopped its text
 
 # Between the end of the dials' own time, a call's cut and the end of its hold: clocks differ, and a cut takes a moment.
 SPARE_SECONDS = 30
@@ -48,6 +60,7 @@ class Generation:
     - `begun`: the client has been sent a byte
     - `attempts`: the dials, in order; `attempt`: the last one, which is running, or is the one that answered
     - `continues`: a text that breaks off is to be continued; `said`: what an attempt before this one said of it
+    - `drain`: the client has left, or wants no more of the text, and the answer is read on
     - `deadline`: of the task that holds; `ends_by`: when it is cut at the latest, before its hold is taken for free
     - `created`: seconds since 1970, the same in all that the client sees
     """
@@ -72,8 +85,15 @@ class Generation:
         self._ending: Ending | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cut: GatewayError | None = None  # why it was stopped
+        self._left = self._enough = False
+        self.drain: Drain | None = None
         self._lost: list[Try] = []  # their rows may have been written, and nobody dialled
         self._bill: Bill | None = None  # once settled
+
+    @property
+    def organization(self) -> UUID:
+        """Whose it is."""
+        return self.caller.organization
 
     @property
     def relayed(self) -> bool:
@@ -92,13 +112,14 @@ class Generation:
         self.deadline = Deadline(self._task)
         # Open from now on: the key may be revoked after the hold has committed and before we hear of it.
         self._process.open_calls.add(self)
+        self._process.drains.calls[self._task] = self
         try:
             while (held := await self._hold(attempt)) is None:
                 attempt.given_up()
                 self._itinerary.renew()
                 attempt = self._attempt(await self._itinerary.first(now))
         except BaseException:
-            self._process.open_calls.discard(self)
+            self._over()
             self.deadline.close()
             attempt.given_up()
             raise
@@ -117,6 +138,8 @@ class Generation:
         """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
         it does. Offers further on that it does not cover are left out as well.
         """
+        if not self._process.database.agrees:
+            raise unavailable(5)  # the clocks are too far apart, see `gateway.process.database`
         call = self.call
         self._facts = facts(call, attempt.candidate)
         expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
@@ -125,36 +148,29 @@ class Generation:
         known = {**self._facts, "seconds": seconds + SPARE_SECONDS}
         item = hold_item(call, attempt.candidate, attempt.row, known, self.continues, expected)
         try:
-            held = await self._process.backbone.admission.hold(item)
-        except Refused as refused:
-            error = refusal(refused, call, item)
-            if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
-                return None
-            raise error from refused
-        except DatabaseAway as error:
-            raise unavailable(1) from error
+            held = await hold(self._process.backbone.admission, call, item)
         except asyncio.CancelledError:
             if reason := self.was_cut():
                 raise reason from None
             raise
-        if call.arrival is not None:
-            call.arrival.held()
-        if held.hard:
-            call.be_careful()
-        if held.hard and held.money is not None and held.money != item.money:
+        if held is not None and held.hard and held.money != item.money:
             self.continues = False  # one answer is paid for, and not two
-            if leave_out(call, held.money):
-                self._itinerary.renew()
+            self._itinerary.renew()
         return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Settles unless that has been done."""
-        self._process.open_calls.discard(self)
+        self._over()
         self.deadline.close()
         if self._ending is None:
             self._settle(Status.FAILED if isinstance(error, GatewayError) else Status.CANCELLED, error)
+
+    def _over(self) -> None:
+        self._process.open_calls.discard(self)
+        if self._task is not None:
+            self._process.drains.calls.pop(self._task, None)
 
     def cut(self, reason: GatewayError | None = None) -> None:
         """Stops the call, wherever it waits; without a `reason` because its key may not be used any more."""
@@ -163,6 +179,33 @@ class Generation:
             if self.attempts:
                 self.attempt.given_up()  # nobody may go on in its name
             self._task.cancel()
+
+    def left(self) -> bool:
+        """The client has left. Whether the call is to go on without it: else who asks cancels its task."""
+        if not self._left:
+            self._left = True
+            if self._ending is None and self.attempts and self.attempt.goes_on:
+                self.drain = self.drain or self._begin_drain(settings.DRAIN_SECONDS)
+        return self.drain is not None and self._ending is None
+
+    def give_up(self) -> None:
+        """It has been read on for long enough, or there is no time any more."""
+        self._enough = True
+        if self._left and self._task is not None and self._ending is None:
+            self._task.cancel()  # nobody waits for its last part
+
+    def reads_on(self, pace: Pace) -> bool:
+        """Whether an answer that the gateway itself has stopped is read on for its usage, at the `pace` of its dial."""
+        if self.drain is None:
+            self.drain = self._begin_drain(None)
+            if self.drain is not None and self.caller.on_leave != OnLeave.FINISH:
+                pace.end_within(STOPPED_SECONDS)
+        return self.drain is not None and not self._enough
+
+    def _begin_drain(self, seconds: float | None) -> Drain | None:
+        if self.caller.on_leave == OnLeave.STOP:
+            return None
+        return self._process.drains.begin(self, None if self.caller.on_leave == OnLeave.FINISH else seconds)
 
     def was_cut(self) -> GatewayError | None:
         """After a cancellation: what the client is told if `cut` was the reason; None otherwise."""
@@ -193,8 +236,8 @@ class Generation:
         """Notes how the running attempt failed, and writes the next one if there may be one, before its dial.
 
         There is none after output (but for a text that is continued), after a fault of the request's own, past the
-        policy's attempts or time, past the process's budget for retries, or for a revoked key. Then `fault` is what
-        the client is told: the last one.
+        policy's attempts or time, past the process's budget for retries, for a revoked key, or for a client that has
+        left. Then `fault` is what the client is told: the last one.
         """
         self.attempt.failed(fault, self.call.id)
         let_go(fault)
@@ -207,7 +250,7 @@ class Generation:
         return False
 
     async def _following(self, fault: UpstreamFault, now: float) -> Stop | None:
-        if len(self.attempts) >= (self.call.plan.policy.max_attempts or 1) or not self.seconds_left:
+        if self._left or len(self.attempts) >= (self.call.plan.policy.max_attempts or 1) or not self.seconds_left:
             return None
         if self.relayed:
             stop = await self._to_continue(now)
@@ -304,9 +347,11 @@ class Generation:
             await ending
         except SpoolFull as error:
             raise unavailable(30) from error
-        attempt.reader.set_cost(self._bill.charge)
+        charge = self._bill.charge
+        attempt.reader.set_cost(charge if charge is None else charge - ending.overrun)
         if self.call.conversation is not None:
-            self._process.seats.take(self.call.conversation, attempt.candidate.offer.id, time.monotonic())
+            offer = attempt.candidate.offer.id
+            self._process.seats.take(self.call.conversation, offer, time.monotonic(), self.call.seat_seconds)
         return explaining.final(attempt.reader.final(), self.call, self.attempts)
 
     async def fail(self, error: GatewayError) -> None:
@@ -323,44 +368,42 @@ class Generation:
     def _settle(self, status: Status, error: BaseException | None) -> Ending:
         """Queues the settlement, synchronously."""
         assert self._held is not None
+        if self._left:
+            status = Status.CANCELLED
         ended = status.value
-        owed = self._bill = self._owed(status, error, self._held)
+        ours = isinstance(error, Exception) and not isinstance(error, UpstreamFault) and not (self._cut or self._left)
+        owed = self._bill = bill(self.attempts, Estimate(self.call, self._process.tokenizers), ours=ours)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
         row.tries += self._lost
         row.attempts += len(self._lost)
+        row.hard = self._held.hard
         row.error = _error_code(self._cut or error)
+        if self._left and self._cut is None:
+            row.error = "client_left"
         row.duration_ms = _ms(self._started)
         if status is Status.COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
+        self.call.settled = row
         self._ending = self._process.backbone.settler.settle(row)
-        self._count(row)
+        if self.drain is not None:
+            self.drain.close(owed.basis == Basis.REPORTED)
+        self._count(row, owed)
         if owed.basis is Basis.REPORTED:
-            self._learn(owed.tokens)
+            learn(self._process.lengths, self.call, self.attempt.candidate, owed.tokens)
         return self._ending
 
-    def _learn(self, tokens: Tokens) -> None:
-        """What the key's next answers of this model may come to."""
-        call, model = self.call, self.attempt.candidate.model
-        share = tokens.prompt / max(1, call.input_tokens)
-        self._process.lengths.learn(self.caller.key, model.id, share, ceil(tokens.completion / call.asked.n))
-
-    def _owed(self, status: Status, error: BaseException | None, held: Held) -> Bill:
-        owing = [attempt for attempt in self.attempts if attempt.relayed]
-        if status is Status.COMPLETED and not self.attempt.relayed:
-            owing.append(self.attempt)
-        if not owing and isinstance(error, UpstreamFault) and error.unreadable:
-            return UNREADABLE
-        return bill(owing, self.call.asked.text_bytes, held)
-
-    def _count(self, row: Settlement) -> None:
+    def _count(self, row: Settlement, owed: Bill) -> None:
         telemetry.generations.count(row.status)
         telemetry.tokens.count("prompt", row.prompt_tokens)
         telemetry.tokens.count("completion", row.completion_tokens)
         if row.suspect:
             telemetry.suspect.labels(row.provider).inc()
-        if row.charge is None:
+        if owed.unpriced:
             telemetry.unpriced.labels(row.model).inc()
+            logger.error("%s: %s has no rate for %s", row.id, row.model, ", ".join(owed.unpriced))
+        if owed.basis is Basis.UNKNOWN:
+            telemetry.uncounted.labels(row.provider).inc()
         reader = self.attempt.reader
         if reader is not None and reader.skipped:
             telemetry.skipped_events.labels(row.provider).inc(reader.skipped)

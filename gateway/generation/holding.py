@@ -5,15 +5,17 @@ offer never lowers another one's cap, and one that costs nothing is never cut. W
 worst case, offers that it does not cover with the key's least cap are left out of the plan.
 """
 
-from collections.abc import Mapping
 from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from billing.backbone.admission import HoldItem
+from billing.backbone.admission import Admission, Held, HoldItem, Refused
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Try
-from billing.tokens import estimate
+from billing.tokens import Tokens, estimate
 from gateway.generation import continuation
+from gateway.generation.refusals import refusal, unavailable
+from gateway.process.lengths import Lengths
 from gateway.request.planning import Call
 from routing.planning.ordering import Reason
 from routing.planning.plan import Candidate
@@ -23,7 +25,7 @@ def hold_item(
     call: Call,
     first: Candidate,
     dial: Try,
-    facts: Mapping[str, Any],
+    facts: dict[str, Any],
     continues: bool,
     expected: tuple[float, int] | None,
 ) -> HoldItem:
@@ -53,8 +55,38 @@ def hold_item(
         least=min(tokens, estimate(call.asked.text_bytes)),
         answer=answer,
         copies=call.asked.n,
-        facts=dict(facts),
+        facts=facts,
     )
+
+
+async def hold(admission: Admission, call: Call, item: HoldItem) -> Held | None:
+    """What a call is given. Its plan is left with the offers that the money covers; None: the first was not among them,
+    so nothing is held, and what the plan begins with now may be asked for.
+
+    Raises what the client is told when there is no room.
+    """
+    try:
+        held = await admission.hold(item)
+    except Refused as refused:
+        error = refusal(refused, call, item)
+        if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
+            return None
+        raise error from refused
+    except DatabaseAway as error:
+        raise unavailable(1) from error
+    if call.arrival is not None:
+        call.arrival.held()
+    if held.hard:
+        call.be_careful()
+        if held.money is not None and held.money != item.money:
+            leave_out(call, held.money)
+    return held
+
+
+def learn(lengths: Lengths, call: Call, answered: Candidate, tokens: Tokens) -> None:
+    """Notes what an answer came to, for what the next ones of its key and model may."""
+    share = tokens.prompt / max(1, call.input_tokens)
+    lengths.learn(call.caller.key, answered.model.id, share, ceil(tokens.completion / call.asked.n))
 
 
 def most(call: Call) -> Decimal | None:

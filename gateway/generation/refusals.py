@@ -45,9 +45,10 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
                     "Whoever runs this gateway can give it a price; until then ask for another model.",
                     code="unknown_price",
                 )
+            besides = f" Left out for want of a price: {_named(unpriced)}." if unpriced else ""
             return InsufficientCredit(
                 f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
-                "Raise the budget, or ask for fewer output tokens."
+                f"Raise the budget, or ask for fewer output tokens.{besides}"
             )
         case "never":
             return InvalidRequest(
@@ -69,5 +70,5 @@ def _named(offers: Sequence[Candidate]) -> str:
 def _lack(offer: Candidate) -> str:
     if offer.tariff_version is None:
         return "no tariff in force"
-    missing = [item for item, above in offer.prices.lacking() if not above]
-    return f"a tariff without a rate for {', '.join(missing)}" if missing else "a tariff without a rate for its size"
+    missing = {item for item, _ in offer.prices.lacking()}
+    return f"a tariff without a rate for {', '.join(sorted(missing)) or 'web_search'}"

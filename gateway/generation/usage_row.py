@@ -6,10 +6,13 @@ from typing import Any
 
 from billing.backbone.admission import Held
 from billing.backbone.settlement import Settlement
+from billing.models import Status
 from gateway.generation.attempt import Attempt
 from gateway.generation.bill import Bill
 from gateway.request.planning import Call
 from routing.planning.plan import Candidate
+
+MOST_WORD = 64  # characters of a provider's own word that are kept
 
 
 def facts(call: Call, candidate: Candidate) -> dict[str, Any]:
@@ -50,9 +53,14 @@ def settlement(
         basis=bill.basis,
     )
     # The others one by one: a struct looks for each name it is called with, which takes 5 us for so many.
-    row.provider = last.row.provider  # perhaps another than was held for, and so its model and tariff
-    row.upstream_model = last.row.upstream_model
-    row.tariff_version = last.candidate.tariff_version
+    # Whose answer it is: perhaps another than was held for, and so its model and tariff. When one that should have gone
+    # on with a text said nothing of it, the text is that of the one before.
+    whose = last
+    if status != Status.COMPLETED.value:
+        whose = next((attempt for attempt in reversed(attempts) if attempt.relayed), last)
+    row.provider = whose.row.provider
+    row.upstream_model = whose.row.upstream_model
+    row.tariff_version = whose.candidate.tariff_version
     row.plan = call.plan.record()
     row.counters = held.counters
     row.attempts = len(attempts)
@@ -63,8 +71,9 @@ def settlement(
     reader = last.reader
     if reader is not None:
         row.upstream_id = reader.upstream_id
-        row.finish_reason = reader.finish_reason or ""
-        row.native_finish_reason = reader.native_finish_reason or ""
+        row.service_tier = (reader.tier or "")[:MOST_WORD] or None
+        row.finish_reason = (reader.finish_reason or "")[:MOST_WORD]
+        row.native_finish_reason = (reader.native_finish_reason or "")[:MOST_WORD]
     tokens = bill.tokens
     row.prompt_tokens = tokens.prompt
     row.completion_tokens = tokens.completion
@@ -78,6 +87,5 @@ def settlement(
     row.web_searches = tokens.web_searches
     row.charge = bill.charge
     row.provider_cost = bill.cost
-    row.overrun = bill.overrun
     row.arithmetic = bill.arithmetic
     return row

@@ -21,6 +21,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.resolvers import RoutePattern
 
 from gateway.door.authentication import BARE
+from gateway.door.unknown import is_lax
 from gateway.door.view import ApiView
 from gateway.endpoints.generations import EitherScope
 from gateway.openapi import answers
@@ -54,8 +55,11 @@ class Route:
 
 
 def routes() -> list[Route]:
-    """All that the URLconf sends to a view of the API, but for the catch-all and the page's stylesheet."""
-    return [route for route in _walk(get_resolver().url_patterns, "/") if route.view.__name__ not in UNDOCUMENTED]
+    """All that the URLconf sends to a view of the API, each under the path that we would rather see; but for the
+    catch-all and the page's stylesheet.
+    """
+    found = _walk(get_resolver().url_patterns, "/")
+    return [route for route in found if route.view.__name__ not in UNDOCUMENTED and not is_lax(route.path)]
 
 
 @cache

@@ -66,7 +66,7 @@ class Arrivals:
                 retry_after=1,
             )
         bounds = snapshot.bounds_of(caller)
-        if bounds:
+        if bounds and self._ended:
             self._check(bounds)
         self._under_way[key] = under_way + 1
         return Arrival(self, key, bounds)
@@ -88,7 +88,8 @@ class Arrivals:
     def _check(self, bounds: tuple[Bound, ...]) -> None:
         left = self._turn()
         for bound in bounds:
-            if self._ended.get(bound.subject, 0) >= bound.limit:
+            # At a limit of 0 the first one goes on: a hold says no in its own words, or lets it wait for room.
+            if self._ended.get(bound.subject, 0) >= max(1, bound.limit):
                 telemetry.turned_away.count("requests")
                 raise RateLimited.reached(bound.whose, "requests", str(bound.limit), ceil(left))
 

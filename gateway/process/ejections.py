@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Connections, DatabaseAway
 from routing.catalog import Credential, Offer
 from routing.health import ejections
 from routing.health.breaker import PROBE_SECONDS, Rest, Subject
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 MOST_WAITING = 1000  # news that the database has not taken yet
 AGAIN_SECONDS = 1.0
+CLAIM_SECONDS = 0.15  # that a request waits for the others' word
 
 
 class Ejections:
@@ -34,6 +35,7 @@ class Ejections:
         self._process = uuid4()
         self._waiting: deque[tuple[News, Rest]] = deque(maxlen=MOST_WAITING)
         self._woken = asyncio.Event()
+        self._away_until = 0.0
 
     @property
     def waiting(self) -> int:
@@ -75,9 +77,13 @@ class Ejections:
 
     async def _claim(self, subject: Subject) -> bool:
         values = [*subject, self._process, PROBE_SECONDS]
+        if time.monotonic() < self._away_until:
+            return True
         try:
-            ((claimed, open),) = await self._connections.call(ejections.CLAIM, values)
-        except DatabaseAway:
+            async with asyncio.timeout(CLAIM_SECONDS):
+                ((claimed, open),) = await self._connections.call(ejections.CLAIM, values)
+        except (DatabaseAway, TimeoutError):
+            self._away_until = time.monotonic() + AGAIN_SECONDS  # the next stop of this request does not wait as well
             return True
         # What the database has never heard of, or holds for closed, is nobody's but ours.
         return bool(claimed or not open)

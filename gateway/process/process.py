@@ -14,13 +14,16 @@ from accounts.callers import Caller
 from billing.backbone.backbone import Backbone
 from gateway.files.store import Files
 from gateway.process.arrivals import Arrivals
+from gateway.process.database import Database, Pools
 from gateway.process.deadline import boot_time
+from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
 from gateway.process.lengths import Lengths
 from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
+from gateway.process.tokenizers import Tokenizers
 from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
 from gateway.wire.errors import GatewayError, UpstreamFault
@@ -76,17 +79,26 @@ class Process:
 
     def __init__(self) -> None:
         self.open_calls = OpenCalls()
+        self.drains = Drains(settings.DRAINS_AT_ONCE)
+        self.tokenizers = Tokenizers()
         self.arrivals = Arrivals(settings.KEY_REQUESTS_UNDER_WAY)
-        self.backbone = Backbone(settings.DATABASE_APP_URL, settings.SPOOL_DIR)
-        self.ejections = Ejections(self.backbone.connections)
+        self.backbone = Backbone(
+            settings.DATABASE_APP_URL,
+            settings.SPOOL_DIR,
+            settings.DATABASE_PAID_CONNECTIONS,
+            (settings.HOLD_SECONDS, settings.HOLD_SECONDS_MOST),
+        )
+        self.pools = Pools(settings.DATABASE_APP_URL, self.backbone.connections)
+        self.database = Database(self.pools)
+        self.ejections = Ejections(self.pools.errands)
         self.health = self.ejections.health
         self.retries = RetryBudget(time.monotonic())
         self.snapshots = Snapshots(
-            settings.DATABASE_APP_URL, self.backbone.connections, self.open_calls.cut, self.ejections.hear
+            settings.DATABASE_APP_URL, self.pools.errands, self.open_calls.cut, self.ejections.hear
         )
-        self.files = Files(self.backbone.connections)
+        self.files = Files(self.pools.files)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
-        self.statistics = Statistics(self.backbone.connections, self.health)
+        self.statistics = Statistics(self.pools.errands, self.health)
         self.leaving = False  # a stop has been asked for
         self.seats = Seats()
         self.lengths = Lengths()
@@ -104,7 +116,13 @@ class Process:
         """
         await self.backbone.start()
         loop = asyncio.get_running_loop()
-        keepers = self.snapshots.keep(), self.ejections.keep(), self.statistics.keep(), self._watch_expiry()
+        keepers = (
+            self.snapshots.keep(),
+            self.ejections.keep(),
+            self.statistics.keep(),
+            self.database.keep(),
+            self._watch_expiry(),
+        )
         self._tasks = [loop.create_task(keeper) for keeper in keepers]
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SNAPSHOT_SECONDS):
@@ -129,6 +147,7 @@ class Process:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
+        await self.pools.close()
         await self.upstream.close()
         await self.parser.close()
 

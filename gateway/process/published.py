@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Connections, DatabaseAway
 from gateway.process import telemetry
 from routing.health.health import Health
 from routing.health.latency import Published

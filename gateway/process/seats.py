@@ -4,11 +4,13 @@ Both are hints, bounded, and gone with the process: without them a request is pl
 """
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-SEAT_SECONDS = 300.0  # as long as providers keep a prompt in their caches
+SEAT_SECONDS = 300.0  # as long as providers keep a prompt in their caches, unless they are paid for more
+HOUR = 3_600.0
+RETAINED = {"24h": 24 * HOUR}  # by `prompt_cache_retention`
 MOST_SEATS = 20_000
 MOST_ROTATIONS = 10_000
 LOOKED_AT = 256  # characters of each message
@@ -19,19 +21,36 @@ class Seats:
     """Which offer answered a conversation lately, by its opening: its provider may have the prompt in its cache."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[int, float]] = {}
+        self._found: dict[int, tuple[int, float]] = {}  # the offer, and until when it has the seat
 
     def offer(self, conversation: int, now: float) -> int | None:
-        """The id of the offer that answered within the last minutes. `now` is in monotonic seconds."""
+        """The id of the offer that answered lately. `now` is in monotonic seconds."""
         found = self._found.get(conversation)
-        return found[0] if found is not None and now - found[1] < SEAT_SECONDS else None
+        return found[0] if found is not None and now < found[1] else None
 
-    def take(self, conversation: int, offer: int, now: float) -> None:
-        """Notes who answered."""
+    def take(self, conversation: int, offer: int, now: float, seconds: float = SEAT_SECONDS) -> None:
+        """Notes who answered, and for how long that matters."""
         self._found.pop(conversation, None)
-        self._found[conversation] = (offer, now)
+        self._found[conversation] = (offer, now + seconds)
         if len(self._found) > MOST_SEATS:
             del self._found[next(iter(self._found))]
+
+
+def kept_seconds(body: Mapping[str, Any], breakpoints: bool) -> float:
+    """For how long the provider is asked to keep the prompt of a request in its cache; `breakpoints`: the request has
+    some, and their `ttl` counts.
+    """
+    retention = body.get("prompt_cache_retention")
+    seconds = RETAINED.get(retention, SEAT_SECONDS) if type(retention) is str else SEAT_SECONDS
+    return max(seconds, HOUR) if breakpoints and _for_an_hour(body) else seconds
+
+
+def _for_an_hour(body: Mapping[str, Any]) -> bool:
+    parts = list(body.get("tools") or ())
+    for message in body["messages"]:
+        content = message.get("content")
+        parts += content if type(content) is list else ()
+    return any((part.get("cache_control") or {}).get("ttl") == "1h" for part in parts)
 
 
 def conversation(project: UUID, model: int, messages: Sequence[dict[str, Any]]) -> int:

@@ -19,7 +19,8 @@ import psycopg
 from accounts import callers
 from accounts.callers import Caller
 from billing.backbone import request_limits
-from billing.backbone.batches import Connections, GroupCommit
+from billing.backbone.batches import GroupCommit
+from billing.backbone.connections import Connections, DatabaseAway
 from routing import catalog
 from routing.catalog import Catalog, Model
 from routing.health import ejections
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 STALE_SECONDS = 1800
+LOOKUP_SECONDS = 1.0  # that a request waits to hear of its key
 MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
 PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accounts_user")
 
@@ -142,13 +144,16 @@ class Snapshots:
             raise TooManyLookups
         self._looking += 1
         try:
-            return await self._lookups.put(digests)
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                return await self._lookups.put(digests)
+        except TimeoutError as error:
+            raise DatabaseAway("the key was not looked up in time") from error
         finally:
             self._looking -= 1
 
     async def _find(self, batch: list[list[bytes]]) -> list[Caller | None]:
         wanted = [digest for digests in batch for digest in digests]
-        rows = await self._connections.call(callers.QUERY + "where k.digest = any(%s)", [wanted])
+        rows = await self._connections.call(callers.FIND, [wanted])
         found = {caller.digest: caller for caller in map(callers.from_row, rows)}
         return [next((found[digest] for digest in digests if digest in found), None) for digests in batch]
 

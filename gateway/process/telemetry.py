@@ -46,6 +46,14 @@ answers = Tally("meterline_answers", "Answers of the API, by HTTP status.", "sta
 generations = Tally("meterline_generations", "Generations, by how they ended.", "status")
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
 tokens = Tally("meterline_tokens", "Tokens settled.", "direction", "prompt", "completion")
+drained = Tally(
+    "meterline_drained",
+    "Answers whose clients left, by what they were billed by; refused: there was no place to read on.",
+    "outcome",
+    *("counted", "estimated", "refused"),
+)
+drains = Gauge("meterline_drains", "Answers read on for clients that have left.")
+uncounted = Counter("meterline_attempts_uncounted", "Answers that nobody could count, by provider.", ["provider"])
 turned_away = Tally(
     "meterline_turned_away", "Requests refused as soon as their key was known.", "reason", "requests", "under_way"
 )
@@ -63,6 +71,24 @@ out_of_memory = Counter("meterline_out_of_memory", "Requests refused since too m
 spooled = Gauge("meterline_spooled_settlements", "Settlements waiting on the local disk.")
 snapshot_age = Gauge("meterline_snapshot_age_seconds", "Since the configuration was last read.")
 statistics = Gauge("meterline_statistics_timestamp_seconds", "When the statistics in use were published; 0: none.")
+
+connections = Gauge(
+    "meterline_database_connections",
+    "Connections, by purpose: in use, idle, and the most there may be.",
+    ["pool", "state"],
+)
+connections_wanted = Gauge(
+    "meterline_database_connections_wanted", "Connections that all living processes may have together."
+)
+connections_allowed = Gauge("meterline_database_connections_allowed", "Connections that server and role allow.")
+calls_waiting = Gauge("meterline_database_calls_waiting", "Calls that wait for a connection, by purpose.", ["pool"])
+calls_refused = Gauge("meterline_database_calls_refused_total", "Calls that got no connection in time.", ["pool"])
+clock_ahead = Gauge("meterline_clock_ahead_seconds", "How far this clock is ahead of the database's.")
+oldest_transaction = Gauge(
+    "meterline_database_oldest_transaction_seconds",
+    "How long the oldest open transaction, which holds back the database's cleaning, has been seen.",
+)
+hold_patience = Gauge("meterline_hold_patience_seconds", "How long a request waits for its hold.")
 
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.
 first_token = lru_cache(maxsize=4096)(ttft.labels)

@@ -10,8 +10,9 @@ The rule. A model may list the parameters it supports; an empty list says nothin
 
 Some are not the list's to decide. The conversation, the stream and the cap always go; so do labels such as `user` or
 `metadata`, which change no answer. `stop` is never lost: what an offer does not take the gateway looks for itself. A
-`service_tier` or a search may be billed otherwise and `store` keeps the conversation at the provider, so they need the
-list's word.
+search may be billed otherwise and `store` keeps the conversation at the provider, so they need the list's word. A
+`service_tier` that is not the ordinary one is billed otherwise, and tariffs have no rates for it: it is withheld,
+whatever the list says.
 The three spellings of reasoning are one wish: an offer that takes another is sent that one. Models that demand their
 earlier thoughts back as `reasoning_content` list that word. A dialect may have an effort of its own for requests that
 name none: it goes to models with the capability `BY_DEFAULT`, which would think anyway.
@@ -102,6 +103,8 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
             lacking.difference_update(SPELLINGS)  # The wish is spelled otherwise, not lost.
     else:
         lacking = {name for name, harmless in _HARMLESS.items() if body.get(name) not in harmless}
+    if "service_tier" in body and body["service_tier"] not in _HARMLESS["service_tier"]:
+        lacking.add("service_tier")  # no tariff has a rate for it
     if request.unknown:
         lacking.update(side_effects(request, supported))
     for name, followers in _FOLLOWERS.items():
@@ -140,7 +143,7 @@ def fit(
     if strict:
         _refuse(request, lacking, supported, dialect)
     if careful and request.unknown:
-        lacking += tuple(name for name in strange(request, supported) if name not in lacking)
+        lacking = tuple(dict.fromkeys((*lacking, *strange(request, supported))))
     if supported and "stop" not in supported:
         max_stops = 0
     enforced = request.stops[max_stops:]

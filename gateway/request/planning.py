@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from accounts.callers import Caller
+from billing.backbone.settlement import Settlement
 from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
-from gateway.process.seats import conversation
+from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.request import choosing
@@ -38,9 +39,10 @@ class Call(Struct):
 
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
     - `plan`: its `taken` candidates, at least one, are tried in order
-    - `conversation`: where to note who answered (`gateway.process.seats`); None: that is of no use
+    - `conversation`: where to note who answered (`gateway.process.seats`), for `seat_seconds`; None: that is of no use
     - `dialled`: the candidate that is being tried, or answers
     - `explain`: the client wants the plan told
+    - `settled`: its usage row, once it has ended
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
     - `arrival`: to be told of the hold
     """
@@ -54,8 +56,10 @@ class Call(Struct):
     request_id: str = ""
     app: str | None = None  # which application calls, in its own words
     conversation: int | None = None
+    seat_seconds: float = SEAT_SECONDS
     dialled: Candidate | None = None
     explain: bool = False
+    settled: Settlement | None = None
     careful: bool = False
     arrival: Arrival | None = None
     _fits: dict[int, Fit] = {}  # by offer
@@ -154,7 +158,9 @@ def prepare(
         wanted.lacking = _lacking(asked, caller, routes, refusals)
     if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
+        wanted.turn = turn((caller.organization, first.model.id, hash(first.policy.providers)))
+    kept = kept_seconds(asked.body, asked.cache_control)
+    wanted.stays = kept > SEAT_SECONDS
     place = _seat(asked, caller, first, wanted) if first.seats else None
     if place is not None:
         wanted.seat = process.seats.offer(place, wanted.clock)
@@ -166,7 +172,7 @@ def prepare(
         except GatewayError as error:
             error.plan = found
             raise
-    return Call(id, caller, asked, first.model, found, dialect, request_id, calling_app(fields), place)
+    return Call(id, caller, asked, first.model, found, dialect, request_id, calling_app(fields), place, kept)
 
 
 def _chosen(
@@ -194,6 +200,8 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         images=asked.images,
         audios=asked.audios,
         files=asked.files,
+        file_bytes=asked.file_bytes,
+        searches=asked.searches,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,
@@ -203,7 +211,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
 
 def _seat(asked: ChatRequest, caller: Caller, route: Prospect, wanted: Wanted) -> int | None:
     """Where the conversation's last provider is noted, if it matters who that was."""
-    if not asked.thoughts and not route.keeps_seats(wanted.now):
+    if not asked.thoughts and not wanted.stays and not route.keeps_seats(wanted.now):
         return None
     return conversation(caller.project, route.model.id, asked.body["messages"])
 

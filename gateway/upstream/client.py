@@ -192,9 +192,14 @@ async def _opened(lines: Lines, seconds: float) -> Line:
     try:
         return await lines.open(seconds)
     except TimeoutError as exc:
-        raise UpstreamFault(Fault.TIMEOUT, f"no connection within {seconds} s") from exc
+        raise _unsent(UpstreamFault(Fault.TIMEOUT, f"no connection within {seconds} s")) from exc
     except (ClientError, OSError) as exc:
-        raise fault_of(exc) from exc
+        raise _unsent(fault_of(exc)) from exc
+
+
+def _unsent(fault: UpstreamFault) -> UpstreamFault:
+    fault.sent = False
+    return fault
 
 
 async def _exchange(line: Line, head: bytes, body: bytes, veil: Veil | None) -> Reply:

@@ -17,6 +17,7 @@ from routing.egress import ForbiddenAddress
 from routing.health.faults import Fault
 
 MAX_BODY = 32 * 1024 * 1024
+MOST_SAID, MOST_QUOTED = 500, 100  # characters of an exception that are kept
 RELEASE_SECONDS = 0.25  # How long a connection is worth waiting for when only its last bytes are missing.
 
 
@@ -215,4 +216,6 @@ def fault_of(exc: BaseException, *, begun: bool = False, status: int | None = No
         kind = Fault.TRUNCATED if begun else Fault.UNREACHABLE
     # A body that stops being HTTP is one that nobody can read.
     unreadable = kind is Fault.INVALID_RESPONSE and status is not None
-    return UpstreamFault(kind, f"{type(cause).__name__}: {cause}", upstream_status=status, unreadable=unreadable)
+    # A parser's words quote what it could not read, and that may be an answer.
+    said = str(cause)[:MOST_QUOTED] if kind is Fault.INVALID_RESPONSE else str(cause)[:MOST_SAID]
+    return UpstreamFault(kind, f"{type(cause).__name__}: {said}", upstream_status=status, unreadable=unreadable)

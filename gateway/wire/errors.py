@@ -221,7 +221,8 @@ class UpstreamFault(GatewayError):
         self.kind = kind
         self.detail = detail[:500]
         self.upstream_status = upstream_status
-        self.unreadable = unreadable  # an answer came, and nobody knows what it said: the provider may well bill it
+        self.unreadable = unreadable  # an answer came, and nobody knows what it said
+        self.sent = True  # the provider was sent the request, or may have been
         self.stale = False  # on a kept connection that ended: the provider may not have seen it
         self.type = shown.type
         self.status = shown.status

@@ -83,7 +83,7 @@ class Health:
         found = []
         plain = True
         records = self._records
-        if tenant not in self.rests.tenants:
+        if not self.rests.tenants or tenant not in self.rests.tenants:
             tenant = None  # it is as everybody else
         for offer in offers:
             record = records.get(offer.id)

@@ -14,7 +14,8 @@ def seat(part: Part, tail: list[int], wanted: Wanted, policy: Policy) -> None:
     """Puts the offer that answered this conversation lately first, while that costs no more.
 
     Its provider may have the prompt in its cache. Where the conversation carries thoughts that somebody signed it was
-    this offer, and another one may refuse them; then it is first whatever it costs.
+    this offer, and another one may refuse them; then it is first whatever it costs, and so it is where the cache was
+    paid for.
     """
     offers = part.prospect.offers
     at = next((at for at in tail if offers[at].id == wanted.seat), None)
@@ -23,7 +24,7 @@ def seat(part: Part, tail: list[int], wanted: Wanted, policy: Policy) -> None:
     standing = part.standings[at]
     if standing is None or standing.state is not USABLE:
         return
-    if wanted.formats or _stays(part, at, tail[0], wanted, policy):
+    if wanted.formats or wanted.stays or _stays(part, at, tail[0], wanted, policy):
         tail.remove(at)
         tail.insert(0, at)
         part.why[at] = Reason.SEAT

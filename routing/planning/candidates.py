@@ -15,6 +15,8 @@ from routing.health.health import PROBE, Standing
 from routing.planning.ordering import Reason, score
 from routing.planning.prospect import Prices, Prospect
 
+SEARCHES = "web_search_options"  # the parameter that lets a provider search the web
+
 
 class Candidate(Struct):
     """An offer and what became of it.
@@ -46,7 +48,8 @@ class Candidate(Struct):
 class Wanted(Struct):
     """What a request needs to be planned.
 
-    - `text_bytes`, `images`, `audios`, `files`: what is read, see `ChatRequest`
+    - `text_bytes`, `images`, `audios`, `files`, `file_bytes`: what is read, see `ChatRequest`
+    - `searches`: of the web, that one answer may take at most, where an offer takes the parameter for it
     - `output_cap`: what the client asked for, or its project's default; `copies`: answers
     - `max_price`: the key's, in dollars
     - `now`: for tariffs, aware; `clock`: monotonic seconds, for health
@@ -56,6 +59,7 @@ class Wanted(Struct):
     - `strict`: such offers are left out
     - `formats`: of the signed or encrypted thoughts in it, "" for those that name none
     - `seat`: the id of the offer that answered this conversation lately
+    - `stays`: that offer has been paid for keeping the prompt in its cache for long
     - `turn`: counts the requests of a rotation
     - `tenant`: the organization that asks; None: none in particular
     """
@@ -74,8 +78,15 @@ class Wanted(Struct):
     strict: bool = False
     formats: frozenset[str] = frozenset()
     seat: int | None = None
+    stays: bool = False
     turn: int = 0
+    file_bytes: int = 0
+    searches: int = 0
     tenant: UUID | None = None
+
+    def searches_at(self, offer: Offer) -> int:
+        """Searches of the web that an offer may bill, at most."""
+        return self.searches * self.copies if self.searches and SEARCHES in offer.supported_parameters else 0
 
     def said(self) -> dict[str, Any]:
         """What a plan's record keeps of it: sizes, and what is not as usual."""
@@ -96,10 +107,16 @@ class Wanted(Struct):
             kept["audios"] = self.audios
         if self.files:
             kept["files"] = self.files
+        if self.file_bytes:
+            kept["file_bytes"] = self.file_bytes
+        if self.searches:
+            kept["searches"] = self.searches
         if self.strict:
             kept["strict"] = True
         if self.seat:
             kept["seat"] = self.seat
+        if self.stays:
+            kept["stays"] = True
         if self.turn:
             kept["turn"] = self.turn
         return kept
@@ -139,7 +156,9 @@ class Part:
             offer.max_output if cap is None or cap > offer.max_output else cap,
             version.prices if version else NO_PRICES,
             version.id if version else None,
-            prices.ceilings[at].at(self.input_tokens).worst(self.input_tokens, wanted.copies),
+            prices.ceilings[at]
+            .at(self.input_tokens)
+            .worst(self.input_tokens, wanted.copies, wanted.searches_at(offer)),
             standing,
         )
 

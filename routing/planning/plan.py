@@ -146,7 +146,7 @@ def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: D
         wanted.text_bytes
         + wanted.images * model.image_token_bound
         + wanted.audios * model.audio_token_bound
-        + wanted.files * model.file_token_bound
+        + max(wanted.files * model.file_token_bound, wanted.file_bytes)
     )
     part = Part(prospect, prospect.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
     able: Sequence[int] = prospect.every
@@ -195,7 +195,11 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
         cap = part.prospect.offers[at].max_output
         if wanted.output_cap is not None and wanted.output_cap < cap:
             cap = wanted.output_cap
-        price = part.prices.ceilings[at].at(part.input_tokens).price(part.input_tokens, cap * wanted.copies)
+        price = (
+            part.prices.ceilings[at]
+            .at(part.input_tokens)
+            .price(part.input_tokens, cap * wanted.copies, wanted.searches_at(part.prospect.offers[at]))
+        )
         if price is not None and price <= most:
             kept.append(at)
         else:

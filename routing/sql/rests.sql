@@ -3,7 +3,7 @@
 -- configuration need not be able to write what the gateways find out.
 create or replace function routing_end_rests()
 returns trigger
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path = public, pg_temp as $$
 begin
     update routing_ejection e
        set closed_at = clock_timestamp(), closed_by = 'operator', probed_until = null

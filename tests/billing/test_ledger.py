@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from accounts.models import ApiKey
 from billing.models import Attempt, Budget, Hold, LedgerEntry, Limit, Usage
 from routing.models import Model, Provider
 from tests.simulated.process import SimulatedProvider
@@ -144,27 +145,63 @@ async def leave_after(gateway: Gateway, request: bytes, most: int) -> int:
     return taken
 
 
-def test_a_client_that_leaves_before_the_first_byte_pays_nothing(
-    gateway: Gateway, simulated: SimulatedProvider, provider: Provider, bounded: Tenant
+def leaves(tenant: Tenant, how: str) -> None:
+    """What becomes of the answers that the tenant leaves."""
+    ApiKey.objects.filter(pk=tenant.key.pk).update(on_leave=how)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_client_that_leaves_before_the_first_byte_pays_for_what_was_asked(
+    gateway: Gateway, simulated: SimulatedProvider, provider: Provider, bounded: Tenant, stream: bool
 ) -> None:
+    """The provider was sent the prompt, and is left at once: two bytes of text are a token."""
+    leaves(bounded, "stop")
     model = make_model(provider, f"left-{provider.slug}?hold&tokens=5")
     synchronize(gateway)
 
     async def scenario() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-        writer.write(opened(gateway, bounded, model, stream=True))
+        writer.write(opened(gateway, bounded, model, stream=stream))
         await asyncio.to_thread(simulated.until, 10.0, waiting=1)
         writer.transport.abort()
         await asyncio.to_thread(simulated.until, 10.0, waiting=0)
 
     run(scenario())
     row = only_row(bounded)
-    assert (row.status, row.basis, row.error, row.charge) == ("cancelled", "nothing", "client_left", Decimal(0))
+    assert (row.status, row.basis, row.error) == ("cancelled", "estimated", "client_left")
+    assert (row.prompt_tokens, row.completion_tokens) == (1, 0)
+    assert (row.charge, row.provider_cost) == (Decimal("0.000002"), Decimal("0.000001"))
+
+
+@pytest.mark.parametrize("how", ["drain", "finish"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_who_leaves_is_read_on_for_and_pays_what_the_provider_reports(
+    gateway: Gateway, simulated: SimulatedProvider, provider: Provider, bounded: Tenant, stream: bool, how: str
+) -> None:
+    leaves(bounded, how)
+    model = make_model(provider, f"left-{provider.slug}?hold&tokens=5&prompt=7")
+    synchronize(gateway)
+
+    async def scenario() -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(opened(gateway, bounded, model, stream=stream))
+        await asyncio.to_thread(simulated.until, 10.0, waiting=1)
+        writer.transport.abort()
+        await asyncio.to_thread(until, lambda: "meterline_drains 1.0" in gateway.client.get("/metrics").text)
+        simulated.release()
+
+    run(scenario())
+    row = only_row(bounded)
+    assert (row.status, row.basis, row.error) == ("cancelled", "reported", "client_left")
+    assert (row.prompt_tokens, row.completion_tokens) == (7, 5)
+    assert (row.charge, row.provider_cost) == (Decimal("0.000034"), Decimal("0.000017"))
+    assert "meterline_drains 0.0" in gateway.client.get("/metrics").text
 
 
 def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(
     gateway: Gateway, simulated: SimulatedProvider, provider: Provider, bounded: Tenant
 ) -> None:
+    leaves(bounded, "stop")
     model = make_model(provider, f"left-{provider.slug}?hold=4&tokens=50")
     synchronize(gateway)
 
@@ -236,7 +273,7 @@ def settlement_waits() -> bool:
     """Whether a settlement waits for another transaction, asked from any thread."""
     query = (
         "select 1 from pg_stat_activity where datname = current_database()"
-        " and wait_event_type = 'Lock' and query like '%billing_settle%'"
+        " and wait_event_type = 'Lock' and query like '%billing_conclude%'"
     )
     with database(owner_url()) as connection:
         return bool(connection.execute(query).fetchall())

@@ -18,6 +18,7 @@ from billing.pricing import (
     WorstCase,
     by_size,
     ceiling,
+    known,
     lines,
     price,
 )
@@ -284,3 +285,12 @@ def test_an_estimate_is_covered_by_what_a_hold_counts(text: str) -> None:
     size = len(text.encode())
     assert estimate(size) <= size
     assert estimate(size) * 4 >= size
+
+
+@given(tokens(), rates(rate))
+def test_an_unknown_line_leaves_what_is_known(counted: Tokens, version: dict[str, Rate]) -> None:
+    lines = price(counted, version).lines
+    for amount, column in zip(known(lines), ("charge", "cost"), strict=True):
+        each = [line.amount(getattr(line.rate, column)) for line in lines]
+        found = [one for one in each if one is not None]
+        assert amount == (sum(found) if found else None)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,6 +20,7 @@ from billing.models import LedgerEntry
 from tests.stage.backbone import app_url, backbone, console_url, database, owner_url, run, settled, wanted
 from tests.stage.cast import Tenant
 from tests.stage.product import ROOT
+from tests.stage.shelf import add_version, make_tariff
 
 pytestmark = pytest.mark.backbone
 
@@ -169,10 +171,81 @@ def test_the_api_learns_of_people_only_who_is_active(what: str) -> None:
             connection.execute(sql.SQL("select {} from accounts_user").format(sql.SQL(what)))
 
 
-@pytest.mark.parametrize("table", ["auth_permission", "django_session", "django_admin_log", "django_content_type"])
-def test_the_api_writes_nothing_of_the_consoles_framework(table: str) -> None:
-    with speaking_as("app") as connection:
-        assert writes(connection, table) == set()
+# What the console's framework keeps: none of it is the API's to read or write.
+FRAMEWORK = {
+    "accounts_membership": {"insert", "update", "delete"},
+    "accounts_user_groups": {"insert", "update", "delete"},
+    "accounts_user_user_permissions": {"insert", "update", "delete"},
+    "auth_group": {"insert", "update", "delete"},
+    "auth_group_permissions": {"insert", "update", "delete"},
+    "auth_permission": {"insert", "update", "delete"},
+    "django_admin_log": {"insert"},
+    "django_content_type": {"insert", "update", "delete"},
+    "django_session": {"insert", "update", "delete"},
+}
+# Functions that run as their owner, and the one role that may call each; None: as a trigger alone.
+AS_OWNER = {
+    "accounts_note_change": None,
+    "billing_make_partitions": "app",
+    "billing_seed_counter": "console",
+    "routing_end_rests": None,
+}
+
+
+@pytest.mark.parametrize("table", FRAMEWORK)
+def test_the_consoles_framework_is_the_consoles_alone(table: str) -> None:
+    with database(owner_url()) as owner:
+        query = "select privilege_type from information_schema.table_privileges where grantee = %s and table_name = %s"
+        found = {
+            role: {verb.lower() for (verb,) in owner.execute(query, [f"meterline_{role}", table])} for role in URLS
+        }
+    assert found == {"app": set(), "console": {"select", *FRAMEWORK[table]}}
+
+
+def test_what_runs_as_its_owner_is_called_by_one_role_and_finds_nothing_temporary() -> None:
+    with database(owner_url()) as owner:
+        found = owner.execute(
+            "select proname, proconfig, has_function_privilege('meterline_app', oid, 'execute'),"
+            " has_function_privilege('meterline_console', oid, 'execute'), prorettype = 'trigger'::regtype"
+            " from pg_proc where pronamespace = 'public'::regnamespace and prosecdef"
+        ).fetchall()
+    assert {name for name, *_ in found} == set(AS_OWNER)
+    for name, settings, app, console, trigger in found:
+        assert "search_path=public, pg_temp" in settings
+        callers = {role for role, may in (("app", app), ("console", console)) if may}
+        assert trigger if AS_OWNER[name] is None else callers == {AS_OWNER[name]}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update billing_rate set charge = 0 where version_id = %(version)s",
+        "delete from billing_rate where version_id = %(version)s",
+        "insert into billing_rate (version_id, item, above, charge) values (%(version)s, 'web_search', 0, 0)",
+        "update billing_tariffversion set effective_from = now() + interval '1 day' where id = %(version)s",
+        "delete from billing_tariffversion where id = %(version)s",
+    ],
+)
+def test_the_console_changes_no_rate_that_is_in_force(statement: str) -> None:
+    version = make_tariff(input="1", output="2").versions.get()
+    with speaking_as("console") as connection, pytest.raises(InsufficientPrivilege, match="in force"):
+        connection.execute(statement, {"version": version.pk})
+
+
+def test_the_console_still_sets_new_rates() -> None:
+    tariff = make_tariff(input="1", output="2")
+    later = add_version(tariff, datetime.now(UTC) + timedelta(days=1), input="3")
+    with speaking_as("console") as connection:
+        connection.execute("update billing_rate set charge = 4 where version_id = %s", [later.pk])
+        with connection.transaction():
+            ((version,),) = connection.execute(
+                "insert into billing_tariffversion (tariff_id, effective_from, note)"
+                " values (%s, now(), '') returning id",
+                [tariff.pk],
+            ).fetchall()
+            connection.execute(
+                "insert into billing_rate (version_id, item, above, charge) values (%s, 'input', 0, 5)", [version]
+            )
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from psycopg.types.json import Jsonb
 
 from accounts.models import Change
 from billing.backbone.leases import HOUSEKEEPER
+from billing.backbone.settlement import encode
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
-from tests.stage.backbone import admission, app_url, books, database, owner_url, run, wanted
+from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted
 from tests.stage.cast import Tenant
 from tests.stage.worker import Worker, working
 
@@ -249,3 +250,23 @@ def test_books_of_what_housekeeping_ended_are_right(worker: Worker, mess: Mess) 
     worker.run("billing.resolve_dead_holds")
     assert books(mess.tenant.organization).problems() == []
     assert Usage.objects.filter(organization=mess.tenant.organization.pk, status="abandoned").count() == 2
+
+
+def test_what_the_last_gateway_left_when_it_died_is_settled_and_ended(worker: Worker, alice: Tenant) -> None:
+    """No gateway is left to do it, and the process was heard of a moment ago; but nobody locks its spool any more."""
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(100))
+
+    async def scenario() -> UUID:
+        async with admission() as door:
+            (item, held), (_, _) = await hold_many(door, alice.key, 2)
+            line = encode(settled(item, held, "0.5"))
+            (worker.spool / f"{door.lease.id}.spool").write_bytes(line + b"\n" + line[:20])  # the last one is torn
+            return door.lease.id
+
+    lease = run(scenario())
+    worker.run("billing.resolve_dead_holds")
+    rows = Usage.objects.filter(organization=alice.organization.pk)
+    assert sorted((row.status, row.charge) for row in rows) == [("abandoned", 0), ("completed", Decimal("0.5"))]
+    assert not Hold.objects.filter(organization=alice.organization.pk).exists()
+    assert not Lease.objects.filter(id=lease).exists()
+    assert list(worker.spool.iterdir()) == []

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from billing.models import Usage
+from tests.clients.foreign import node_with
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
-from tests.stage.foreign import node_with
 from tests.stage.product import ROOT, Gateway, environment, synchronize
 from tests.stage.shelf import make_model, make_provider
 

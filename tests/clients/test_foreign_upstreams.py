@@ -11,8 +11,8 @@ from openai import OpenAI
 
 from billing.models import Usage
 from billing.tokens import estimate
+from tests.clients.foreign import aimock, fakellm
 from tests.stage.cast import Tenant
-from tests.stage.foreign import aimock, fakellm
 from tests.stage.product import Gateway, running, synchronize
 from tests.stage.shelf import make_model, make_provider
 

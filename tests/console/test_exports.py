@@ -72,6 +72,7 @@ def test_it_works(alice: Tenant) -> None:
         "provider": "vendor",
         "upstream_model": "model-1",
         "upstream_id": "chatcmpl-1",
+        "service_tier": "",
         "stream": "true",
         "end_user": 'quote " comma , line\r\nbreak',
         "app": "Sheets",

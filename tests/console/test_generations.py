@@ -139,9 +139,12 @@ def test_a_range_of_time_is_a_range_of_ids(seconds: int, noise: int) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     moment = epoch + timedelta(seconds=seconds)
     narrowed = Range(moment, moment).narrow(Usage.objects.all())
-    low, high = (str(first_id(max(moment, epoch))),) * 2
+    # By the database's clock exactly; of ids, which are of their makers' clocks, a minute more at both ends.
+    minute = timedelta(minutes=1)
+    low, high = first_id(max(moment, epoch + minute) - minute), first_id(max(moment, epoch) + minute)
     sql = str(narrowed.query)
     assert f">= {low}" in sql and f"< {high}" in sql
+    assert f">= {moment}" in sql and f"< {moment}" in sql
     if moment >= epoch:
         assert first_id(moment).int >> 80 == seconds * 1000
         assert first_id(moment).int | noise < first_id(moment + timedelta(seconds=1)).int

@@ -37,10 +37,9 @@ def tries(answer: httpx.Response) -> list[tuple[str, str]]:
         ("status=503", "overloaded"),
         ("status=401", "auth"),
         ("status=403", "auth"),
-        ("status=404", "rejected"),
+        ("status=404", "not_found"),
         ("status=429", "rate_limited"),
         ("status=402", "exhausted"),
-        ("fault=reset_before", "unreachable"),
         ("fault=error_in_200", "rate_limited"),
     ],
 )

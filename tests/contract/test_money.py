@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from accounts.models import ApiKey
 from billing.models import Budget, Usage
 from tests.protocols.openai_chat.answers import whole
 from tests.simulated.process import SimulatedProvider
@@ -66,6 +67,7 @@ def test_what_came_from_a_cache_has_its_own_price(
 def test_a_client_that_leaves_stops_the_work_and_pays_for_what_it_got(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
+    ApiKey.objects.filter(pk=alice.key.pk).update(on_leave="stop")
     name = f"sim-small?tokens=50&prompt=9&hold=4&id={alice.organization.slug}"
     model = make_model(make_provider(simulated.base_url), name)
     synchronize(gateway)

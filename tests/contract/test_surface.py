@@ -1,11 +1,12 @@
 """What the API does not serve, and what it says of models, keys and fields that few tests speak of."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from billing.models import Budget, Limit
+from billing.models import Budget, Counter, Limit
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
@@ -260,9 +261,18 @@ def test_each_bound_of_a_key_has_its_own_refusal(gateway: Gateway, alice: Tenant
     _, narrow = make_key(alice.project, name="narrow", allowed_models=["other/model"])
     of = {"organization": alice.organization}
     Budget.objects.create(**of, key=keys["money"][0], period="total", amount=0)
-    for measure in ("requests", "tokens"):
-        Limit.objects.create(**of, key=keys[measure][0], measure=measure, value=0)
+    for measure, value in (("requests", 0), ("tokens", 1000)):
+        Limit.objects.create(**of, key=keys[measure][0], measure=measure, value=value)
     synchronize(gateway)
+    for minutes in (0, 1):  # all used, should the next minute begin meanwhile
+        Counter.objects.create(
+            organization=alice.organization.pk,
+            subject=keys["tokens"][0].pk,
+            measure="tokens",
+            period="minute",
+            period_start=datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=minutes),
+            used=1000,
+        )
     told = {name: gateway.chat(secret, model.slug) for name, (_, secret) in keys.items()}
     told["narrow"] = gateway.chat(narrow, model.slug)
     assert {name: (answer.status_code, error(answer)["code"]) for name, answer in told.items()} == {

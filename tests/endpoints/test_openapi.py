@@ -9,7 +9,8 @@ import jsonschema_rs
 import pytest
 from django.urls import resolve
 
-from gateway.door.view import ApiView, UnknownPath
+from gateway.door.unknown import UnknownPath
+from gateway.door.view import ApiView
 from gateway.openapi.document import Route, _operation, document, routes
 from gateway.openapi.operations import OPERATIONS
 from gateway.openapi.pages import Stylesheet

@@ -45,7 +45,7 @@ class Late:
     """Keep-alive comments, and since they are out an error event where a status would have been."""
 
     code: str
-    basis: str = "nothing"
+    basis: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Row:
     - `forms`: which of "streamed" and "whole" it is played in
     - `memory`: by how many MiB the gateway may grow meanwhile
     - `within`: seconds a client alone waits at most; generous where nothing is promised
-    - `fresh`: no connection is kept from before; on one that is, a request that got no byte is sent once more
+    - `fresh`: no connection is kept from before; on one that is, a request that got no byte is another attempt
     - `twice`: the request is made twice on one connection
     - `hard`: the tenant has a hard budget
     """

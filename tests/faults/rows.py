@@ -8,11 +8,12 @@ from tests.faults.promises import SAID, Answered, Broken, Cell, Late, Refused, R
 STREAM_ONLY, WHOLE_ONLY = "as=sse&", "as=json&"
 
 UNREACHABLE = Refused(502, "upstream_unreachable")
-TIMEOUT = Refused(504, "upstream_timeout")
-TRUNCATED = Refused(502, "upstream_truncated")
-INVALID = Refused(502, "upstream_invalid_response")
-UNREADABLE = Refused(502, "upstream_invalid_response", basis="unknown")
-CUT_BY_LENGTH = Refused(502, "upstream_invalid_response", basis="unknown|nothing")
+# Who was sent the request, and did not refuse it, may bill it.
+LEFT = Refused(502, "upstream_unreachable", basis="unknown")
+TIMEOUT = Refused(504, "upstream_timeout", basis="unknown")
+NO_CONNECTION = Refused(504, "upstream_timeout", basis="unknown|nothing")  # as it was made or not
+TRUNCATED = Refused(502, "upstream_truncated", basis="unknown")
+INVALID = Refused(502, "upstream_invalid_response", basis="unknown")
 FAILED = Refused(502, "upstream_error")
 AUTH = Refused(502, "upstream_auth")
 
@@ -51,7 +52,7 @@ UNREACHED = [
         "black hole amid the handshake",
         "A TLS handshake that is never answered is a 504 at the connection's deadline",
         "",
-        TIMEOUT,
+        NO_CONNECTION,
         "timeout",
         at="silent tls",
         provider=SHORT,
@@ -69,7 +70,7 @@ UNREACHED = [
         for who in ("expired", "of a stranger", "of another name", "not spoken")
     ),
     *(
-        Row(f"{verb} before a byte", "A connection that ends without a byte is a 502", f"fault={fault}", UNREACHABLE,
+        Row(f"{verb} before a byte", "A connection that ends without a byte is a 502", f"fault={fault}", LEFT,
             "unreachable", fresh=True)
         for verb, fault in (("reset", "reset_before"), ("closed", "close_before"))
     ),
@@ -95,7 +96,7 @@ BROKEN = [
     for how, fault, whole, whole_fault in (
         ("reset", "reset_mid", TRUNCATED, "truncated"),
         ("cut", "cut_mid", TRUNCATED, "truncated"),
-        ("neatly ended", "fin_mid", UNREADABLE, "invalid_response"),
+        ("neatly ended", "fin_mid", INVALID, "invalid_response"),
     )
 ] + [
     Row(
@@ -163,7 +164,7 @@ UNREADABLE_ROWS = [
         "garbage",
         "A body that nobody can read is a 502; what the provider takes for it is unknown",
         "fault=garbage",
-        UNREADABLE,
+        INVALID,
         "invalid_response",
     ),
     *(
@@ -173,7 +174,7 @@ UNREADABLE_ROWS = [
             f"{TEXT}&fault={fault}@4",
             Broken("upstream_invalid_response"),
             "invalid_response",
-            whole=UNREADABLE,
+            whole=INVALID,
         )
         for what, fault in (("half an object", "half_json"), ("half a character", "half_utf8"))
     ),
@@ -181,7 +182,7 @@ UNREADABLE_ROWS = [
         "half an object before any text",
         "A broken event before any output is a failure like another",
         f"{TEXT}&fault=half_json@0",
-        UNREADABLE,
+        INVALID,
         "invalid_response",
     ),
     *(
@@ -253,7 +254,7 @@ STATUSES = [
             f"status=429&{words}",
             EXHAUSTED,
             "exhausted",
-            again=_limited(1, 60),
+            again=EXHAUSTED,
         )
         for what, words in (
             ("no quota left", "code=insufficient_quota"),
@@ -281,7 +282,7 @@ STATUSES = [
             f"status={status}",
             AUTH,
             "auth",
-            again=_limited(1, 60),
+            again=AUTH,
         )
         for status in (401, 403)
     ),
@@ -318,8 +319,8 @@ SIZES = [
     Row("a bomb of gzip", "A body that unpacks a thousandfold is a 502, before it is unpacked",
         "fault=gzip_bomb&size=1G", INVALID, "invalid_response", memory=16),
     Row("br", "A coding that was not asked for is a 502", "fault=br", INVALID, "invalid_response", memory=16),
-    Row("words without end", "A stream that ignores its cap is cut soon after it; a hard budget pays the hold at most",
-        f"{STREAM_ONLY}fault=infinite&prompt=11", Broken("upstream_invalid_response", basis="capped"),
+    Row("words without end", "A stream that ignores its cap is cut soon after it; a budget with room pays what came",
+        f"{STREAM_ONLY}fault=infinite&prompt=11", Broken("upstream_invalid_response"),
         "invalid_response", whole=INVALID, body={"max_tokens": 4}, hard=True, memory=64),
     Row("a body of 1 GB", "A body past 32 MiB is a 502, read no further", f"{WHOLE_ONLY}fault=big_body&size=1G",
         INVALID, "invalid_response", memory=64),
@@ -333,7 +334,7 @@ SIZES = [
 
 FRAMINGS = [
     Row("Content-Length too short", "A body cut by its own length is a 502, and its connection is not used again",
-        f"{TEXT}&{WHOLE_ONLY}fault=bad_length@short", CUT_BY_LENGTH, "invalid_response"),
+        f"{TEXT}&{WHOLE_ONLY}fault=bad_length@short", INVALID, "invalid_response"),
     Row("Content-Length too long", "A body that ends before its length is a 502",
         f"{TEXT}&{WHOLE_ONLY}fault=bad_length@long", TRUNCATED, "truncated"),
     Row("two framings", "Content-Length beside Transfer-Encoding is a 502", f"{TEXT}&{WHOLE_ONLY}fault=cl_and_te",
@@ -372,7 +373,7 @@ ODD = [
     Row("no id", "Our own id stands in every answer", f"{TEXT}&id=none", Answered()),
     Row("the same id twice", "Two answers with one id are two rows", f"{TEXT}&id=chatcmpl-always", Answered(),
         twice=True, dials=2),
-    Row("a kept connection closed as we send", "Nobody sees it, and it is billed once",
+    Row("a kept connection closed as we send", "Nobody sees it, it is billed once, and each send has its row",
         f"{TEXT}&fault=keepalive_race", Answered(), twice=True, dials=2),
     Row("calls out of order, unknown fields and events", "They pass unchanged", "{odd}", Answered(text=None)),
 ]  # fmt: skip

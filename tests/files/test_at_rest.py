@@ -20,7 +20,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from accounts.sealing import CannotOpen, current_head, open_bytes
-from billing.backbone.batches import Connections
+from billing.backbone.connections import Connections
 from billing.ids import new_id
 from gateway.celery import app
 from gateway.files.store import STORE, Files, file_id, place

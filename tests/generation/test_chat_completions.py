@@ -151,14 +151,19 @@ def test_output_is_never_followed_by_a_second_provider(
     assert usage.completion_tokens > 0
 
 
-def test_nothing_relayed_is_nothing_charged(gateway: Gateway, alice: Tenant, provider: Any) -> None:
-    model = make_model(provider, "sim-small?fault=empty_choices")
+def test_a_refusal_of_the_providers_is_nothing_charged(gateway: Gateway, alice: Tenant, provider: Any) -> None:
+    model = make_model(provider, "sim-small?status=500")
     synchronize(gateway)
     response = gateway.chat(alice.secret, model.slug)
     assert response.status_code == 502
-    assert response.json()["error"]["code"] == "upstream_invalid_response"
+    assert response.json()["error"]["code"] == "upstream_error"
     usage = Usage.objects.get(model=model.slug)
-    assert (usage.status, usage.basis, usage.charge) == ("failed", "nothing", Decimal(0))
+    assert (usage.status, usage.basis, usage.charge, usage.provider_cost) == (
+        "failed",
+        "nothing",
+        Decimal(0),
+        Decimal(0),
+    )
     assert LedgerEntry.objects.get(generation=usage.id).kind == "void"
 
 

@@ -188,7 +188,7 @@ def test_a_route_is_planned_and_nothing_happens(gateway: Gateway, alice: Tenant,
     name = f"sim-{alice.organization.slug}"
     model, (one, two, _) = shelf(simulated, f"{name}?tokens=3")
     Budget.objects.create(organization=alice.organization, period="total", amount=Decimal("0.0000001"))
-    Limit.objects.create(organization=alice.organization, measure="requests", value=0)
+    Limit.objects.create(organization=alice.organization, measure="requests", value=4)  # a look counts, too
     Policy.objects.create(level="key", key=alice.key, strategy="priority", factor="price")
     synchronize(gateway)
     before = written()

@@ -129,7 +129,7 @@ def test_a_provider_that_says_nothing_is_left_at_the_first_byte_deadline(
     line = next(line for line in simulated.bill() if line["fault"] == fault and line["model"].endswith(fault))
     assert line["ended"] == "client_closed"
     usage = Usage.objects.get(model=model)
-    assert (usage.status, usage.basis, usage.charge) == ("failed", "nothing", FREE)
+    assert (usage.status, usage.basis, usage.charge, usage.provider_cost) == ("failed", "unknown", FREE, None)
 
 
 def test_a_provider_that_falls_silent_is_left_at_the_idle_deadline(

@@ -270,3 +270,17 @@ def test_the_refusal_names_the_missing_price(
         )
         assert reasons(answer) == [(None, model.slug, "unpriced")]
     nothing_happened(alice)
+
+
+def test_the_refusal_names_what_the_request_itself_can_cause(
+    gateway: Gateway, provider: Provider, cents: Tariff, alice: Tenant
+) -> None:
+    """A search that the offer takes, and its tariff has no rate for."""
+    model = make_model(provider, "sim-small?tokens=5", cents, supported_parameters=["web_search_options"])
+    budget(alice, "1")
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, model.slug, web_search_options={}, max_tokens=10)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (402, "unknown_price")
+    assert "has a tariff without a rate for web_search." in error["message"]
+    assert gateway.chat(alice.secret, model.slug, max_tokens=10).status_code == 200

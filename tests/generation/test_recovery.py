@@ -97,6 +97,48 @@ def test_blanks_at_the_break_are_said_once(gateway: Gateway, recovering: Tenant,
     assert text_of(chunks) == "one \ntwo"
 
 
+@pytest.mark.parametrize("how", ["", "&segment=1", "&segment=7", "&as=json"])
+def test_an_offer_that_begins_anew_is_heard_from_where_the_other_one_stopped(
+    gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider, how: str
+) -> None:
+    model = make_pair(simulated, f"sim-small?{SAID}&fault=reset_mid@4", f"sim-small?{SAID}{how}")
+    synchronize(gateway)
+    *chunks, done = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
+    assert done == "[DONE]"
+    assert text_of(chunks) == "one two three four five"
+    assert books(recovering.organization).problems() == []
+
+
+def test_an_offer_that_begins_something_else_ends_it(
+    gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider
+) -> None:
+    model = make_pair(
+        simulated, f"sim-small?{SAID}&fault=reset_mid@4", "sim-small?text=one%20two%20thousand%20things&prompt=20"
+    )
+    synchronize(gateway)
+    *chunks, last = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
+    assert text_of(chunks) == "one two three"
+    assert last["error"]["code"] == "upstream_truncated"
+    usage = Usage.objects.get(model=model.slug)
+    assert (usage.status, usage.attempts) == ("failed", 2)
+    assert books(recovering.organization).problems() == []
+
+
+def test_what_was_said_is_owed_to_whoever_said_it_when_the_other_one_fails(
+    gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider
+) -> None:
+    model = make_pair(simulated, f"sim-small?{SAID}&fault=reset_mid@4", "sim-small?status=500")
+    synchronize(gateway)
+    *chunks, last = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
+    assert (text_of(chunks), last["error"]["code"]) == ("one two three", "upstream_error")
+    usage = Usage.objects.get(model=model.slug)
+    first, second = Attempt.objects.filter(generation=usage.id).order_by("number")
+    assert (usage.provider, first.status, second.status) == (first.provider, "failed", "failed")
+    owed = LedgerEntry.objects.filter(generation=usage.id, debit="cost").values_list("credit", flat=True)
+    assert list(owed) == [f"provider:{first.provider}"]
+    assert books(recovering.organization).problems() == []
+
+
 NOT_TEXT: list[dict[str, Any]] = [
     {"tools": [{"type": "function", "function": {"name": "f"}}]},
     {"response_format": {"type": "json_object"}},
@@ -144,7 +186,7 @@ def test_it_is_gone_on_with_once(gateway: Gateway, recovering: Tenant, simulated
     synchronize(gateway)
     *chunks, last = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
     assert last["error"]["code"] == "upstream_truncated"
-    assert text_of(chunks) == "one twoone two"
+    assert text_of(chunks) == "one two"
     usage = Usage.objects.get(model=model.slug)
     assert (usage.status, usage.basis, usage.attempts) == ("failed", "estimated", 2)
     assert books(recovering.organization).problems() == []
@@ -158,9 +200,8 @@ def test_a_hard_budget_holds_what_both_may_cost(
     synchronize(gateway)
     answer = gateway.chat(recovering.secret, model.slug, stream=True, max_tokens=50)
     usage = Usage.objects.get(id=answer.headers["x-generation-id"])
-    # The prompt twice and the cap once as output and once as input, at the dearer one's charges.
-    bound = 2 * Decimal(len(answer.request.content)) * 20 + 50 * (40 + 20)
+    # Both lie; the tenant pays what the budget has, and no more.
     assert usage.basis == "capped"
-    assert usage.charge == bound / 1_000_000
+    assert usage.charge == Decimal("0.1")
     assert usage.overrun > 0
     assert books(recovering.organization).problems() == []

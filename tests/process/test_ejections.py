@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from billing.backbone.batches import Connections
+from billing.backbone.connections import Connections, DatabaseAway
 from gateway.process.ejections import Ejections
 from gateway.process.snapshot import Snapshots
 from routing import catalog
@@ -20,7 +20,7 @@ from routing.models import Ejection, Offer
 from routing.statistics.rollups import prune
 from tests.routing.offers import make_offer
 from tests.stage import shelf
-from tests.stage.backbone import app_url, console_url, database, run
+from tests.stage.backbone import app_url, console_url, database, owner_url, run
 from tests.stage.product import free_port
 
 pytestmark = pytest.mark.backbone
@@ -268,3 +268,38 @@ def test_what_rested_long_ago_is_forgotten() -> None:
         offers[0].pk,
         offers[3].pk,
     }
+
+
+def test_a_probe_does_not_wait_for_a_database_that_does_not_answer() -> None:
+    """Somebody holds the row; the process goes by what it knows itself, as it does without a database."""
+    model = make_model()
+
+    async def scenario() -> None:
+        async with mates(1) as (here,):
+            here.fail(model)
+            await soon(lambda: here.state(model) is State.RESTING and bool(rows(model)))
+            await over(model, [here])
+            offer = here.offer(model)
+            with database(app_url()) as blocker:
+                blocker.execute("begin")
+                blocker.execute("select 1 from routing_ejection where offer_id = %s for update", [offer.id])
+                async with asyncio.timeout(1):  # a statement may take 2 s
+                    assert await here.ejections.claim(offer, offer.credentials[0])
+                blocker.execute("rollback")
+
+    run(scenario())
+
+
+def test_an_unknown_key_does_not_wait_longer_than_a_second() -> None:
+    async def scenario() -> None:
+        async with mates(1) as (here,):
+            with database(owner_url()) as blocker:
+                blocker.execute("begin")
+                blocker.execute("lock table accounts_apikey in access exclusive mode")
+                async with asyncio.timeout(1.9):  # a statement may take 2 s
+                    with pytest.raises(DatabaseAway):
+                        await here.snapshots.find([b"x" * 32])
+                blocker.execute("rollback")
+            assert await here.snapshots.find([b"x" * 32]) is None
+
+    run(scenario())

@@ -36,7 +36,7 @@ GOVERNED: dict[str, Any] = {
     "functions": [{"name": "f"}],
     "parallel_tool_calls": False,
     "user_id": "u",
-    "service_tier": "flex",
+    "service_tier": "default",
     "store": True,
 }
 
@@ -148,7 +148,7 @@ def test_the_end_user_of_another_vendor_is_withheld_and_not_refused() -> None:
 @pytest.mark.row("B100", "B101")
 @pytest.mark.parametrize(
     ("name", "harmless", "others"),
-    [("service_tier", ["auto", "default"], ["flex", "priority", "scale"]), ("store", [False], [True])],
+    [("service_tier", ["auto", "default"], []), ("store", [False], [True])],
 )
 def test_what_may_cost_or_keep_more_needs_the_list_s_word(name: str, harmless: list[Any], others: list[Any]) -> None:
     for value in harmless:
@@ -159,6 +159,17 @@ def test_what_may_cost_or_keep_more_needs_the_list_s_word(name: str, harmless: l
         assert upstream(request, fit(request, NOBODY_KNOWS, STANDARD)) == ask(model="up-1")
         assert refused(request).param == name
         assert fit(request, supported_by((name,)), STANDARD, strict=True) is WHOLE
+
+
+@pytest.mark.parametrize("tier", ["flex", "priority", "scale"])
+@pytest.mark.parametrize("supported", [NOBODY_KNOWS, supported_by(("service_tier",))], ids=["unknown", "listed"])
+def test_a_class_of_service_without_a_rate_is_withheld_whatever_the_list_says(
+    tier: str, supported: frozenset[str]
+) -> None:
+    request = read(service_tier=tier)
+    assert fit(request, supported, STANDARD).named == missing(request, supported) == ("service_tier",)
+    assert upstream(request, fit(request, supported, STANDARD)) == ask(model="up-1")
+    assert refused(request, supported).param == "service_tier"
 
 
 @pytest.mark.row("B103")

@@ -1,10 +1,11 @@
 """What a process remembers of conversations and rotations: little, and not for long."""
 
 import random
+from typing import Any
 from uuid import UUID
 
 from gateway.process import seats
-from gateway.process.seats import Rotations, Seats, conversation
+from gateway.process.seats import Rotations, Seats, conversation, kept_seconds
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -43,6 +44,19 @@ def test_a_seat_is_kept_for_minutes() -> None:
     found.take(1, 41, 300.0)
     assert found.offer(1, 301.0) == 41
     assert found.offer(2, 301.0) is None
+
+
+def test_it_is_kept_for_as_long_as_the_cache_was_paid_for() -> None:
+    found = Seats()
+    body: dict[str, Any] = {"messages": [FIRST]}
+    found.take(1, 40, 0.0, kept_seconds(body | {"prompt_cache_retention": "24h"}, False))
+    assert found.offer(1, 1800.0) == found.offer(1, 86_399.0) == 40
+    assert found.offer(1, 86_400.0) is None
+    hour = [{"role": "system", "content": [{"type": "text", "text": "x", "cache_control": {"ttl": "1h"}}]}, FIRST]
+    assert kept_seconds({"messages": hour}, True) == 3600
+    assert kept_seconds({"messages": [FIRST], "tools": [{"cache_control": {"ttl": "1h"}}]}, True) == 3600
+    for retention in ("in_memory", None, 24, {"24h": 1}):
+        assert kept_seconds(body | {"prompt_cache_retention": retention}, True) == 300
 
 
 def test_seats_are_bounded_and_the_oldest_goes() -> None:

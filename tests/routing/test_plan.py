@@ -369,6 +369,14 @@ def test_a_seat_does_not_pass_priority_nor_an_explicit_list_nor_a_turn() -> None
     assert order(alike, policy(strategy="round_robin"), seat=2, turn=0) == [1, 2]
 
 
+def test_a_seat_that_was_paid_for_is_kept_whatever_it_costs_while_its_offer_is_well() -> None:
+    assert order(CACHING, DEFAULT, seat=2, stays=True) == [2, 1]
+    assert order(CACHING, policy(strategy="priority", providers=("p1", "p2")), seat=2, stays=True) == [1, 2]
+    health = Health()
+    failed(health, CACHING[1], Fault.SERVER_ERROR)
+    assert order(CACHING, DEFAULT, seat=2, stays=True, health=health) == [1]
+
+
 def test_by_latency_a_seat_is_kept_while_it_is_about_as_fast() -> None:
     health = Health()
     offers = (make_offer(1), make_offer(2), make_offer(3))

@@ -142,7 +142,7 @@ def test_it_counts_how_attempts_ended(offer: Offer, alice: Tenant) -> None:
     assert found == {
         **offer.names, "span": "minute", "starts_at": at, "size_class": 0,
         "attempts": 10, "completed": 2, "cancelled": 1, "offer_faults": 4, "client_faults": 1,
-        "faults": {"timeout": 2, "server_error": 1, "rate_limited": 1, "auth": 1, "rejected": 2},
+        "faults": {"timeout": 2, "server_error": 1, "rate_limited": 1, "auth": 1, "rejected": 1, "not_found": 1},
         "ttft": {ttft: 3}, "token_time": {token: 2},
         "prompt_tokens": 1000, "completion_tokens": 207, "cached_tokens": 40,
         "output_tokens": 200, "output_ms": 2000,

@@ -4,6 +4,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 from routing.catalog import Model
 from routing.health.breaker import Rest
@@ -25,9 +26,12 @@ FAILED_SECONDS = 30.0  # what a failure counts for in the plain rules, which kno
 
 
 class Ours:
-    """What a gateway process does under `least_latency`."""
+    """What a gateway process does under `least_latency`, for so many tenants; 0: for whoever."""
 
-    def __init__(self, providers: Sequence[Provider], seed: int, *, failure_threshold: int = 5) -> None:
+    def __init__(
+        self, providers: Sequence[Provider], seed: int, *, failure_threshold: int = 5, tenants: int = 0
+    ) -> None:
+        self._tenants: list[UUID | None] = [UUID(int=number) for number in range(tenants)] or [None]
         self.opened: list[float] = []  # when something began to rest
         self.health = Health(self._hear)
         self.retries = RetryBudget(0.0)
@@ -58,12 +62,13 @@ class Ours:
         model = self._models.get(there)
         if model is None:
             model = self._models[there] = make_model(*(self.offers[index] for index in there))
-        wanted = Wanted(text_bytes=1000, output_cap=None, copies=1, max_price=None, now=NOW, clock=now)
+        tenant = self._random.choice(self._tenants)
+        wanted = Wanted(text_bytes=1000, output_cap=None, copies=1, max_price=None, now=NOW, clock=now, tenant=tenant)
         found = plan([prospect(model, LEAST_LATENCY)], wanted, self.health, self._random.getrandbits(32)).taken
         if not found:
             return None
         first = found[0]
-        trial = self.health.begin(first.offer, first.credential, now, probe=first.probe)
+        trial = self.health.begin(first.offer, first.credential, now, probe=first.probe, tenant=tenant)
         return OurDial(self._places[first.offer.id], trial)
 
 

@@ -18,7 +18,7 @@ from environ import Env
 from accounts.models import ApiKey, Organization
 from billing.backbone.admission import Admission, Held, HoldItem
 from billing.backbone.backbone import Backbone
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Connections, DatabaseAway
 from billing.backbone.leases import Lease
 from billing.backbone.settlement import Settlement, Try
 from billing.ids import new_hex, new_id

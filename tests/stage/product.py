@@ -28,6 +28,7 @@ def environment(**overrides: str) -> dict[str, str]:
         if env.get(name):
             env[name] = urlunsplit(urlsplit(env[name])._replace(path=f"/{connection.settings_dict['NAME']}"))
     env.pop("DATABASE_ROLE", None)
+    env.setdefault("ALLOWED_HOSTS", "*")
     return env
 
 

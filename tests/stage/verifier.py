@@ -92,6 +92,8 @@ class Books:
                 yield from _line_problems(u)
             else:
                 charge, cost = (self._price(u, name) for name in ("charge", "cost"))
+            if u.service_tier not in (None, "auto", "default", "standard"):
+                cost = None  # no tariff has a rate for another class of service
             owed = None if u.charge is None else Fraction(u.charge) + Fraction(u.overrun)
             if owed != charge:
                 yield f"generation {u.id} is charged {u.charge} + {u.overrun}, its tokens come to {charge}"
@@ -103,34 +105,29 @@ class Books:
                 yield f"generation {u.id} has a negative amount"
 
     def _price(self, u: Row, column: str) -> Fraction | None:
-        """Tokens times rates, every token once; None as soon as a rate is needed that nobody knows."""
+        """Tokens times rates, every token once: what is known of it, None when rates are needed and none is known."""
         version = self.rates[u.tariff_version] if u.tariff_version is not None else []
         # By size, so that of several rates of an item the last one that the prompt is large enough for stays.
         rates = {rate.item: rate for rate in version if rate.above == 0 or u.prompt_tokens > rate.above}
-        total = Fraction(0)
+        amounts: list[Fraction | None] = []
         for whole, count, parts in (
             ("input", u.prompt_tokens, INPUT_PARTS),
             ("output", u.completion_tokens, OUTPUT_PARTS),
         ):
             left = count
             for item, counted in parts.items():
-                if item in rates:
-                    part = min(getattr(u, counted), left)
+                if item in rates and (part := min(getattr(u, counted), left)):
                     left -= part
                     price = getattr(rates[item], column)
-                    if part and price is None:
-                        return None
-                    total += part * Fraction(price or 0) / MILLION
-            price = getattr(rates[whole], column) if whole in rates else None
-            if left and price is None:
-                return None
-            total += left * Fraction(price or 0) / MILLION
+                    amounts.append(None if price is None else part * Fraction(price) / MILLION)
+            if left:
+                price = getattr(rates[whole], column) if whole in rates else None
+                amounts.append(None if price is None else left * Fraction(price) / MILLION)
         for item, count in (("request", 1 if "request" in rates else 0), ("web_search", u.web_searches)):
-            price = getattr(rates[item], column) if item in rates else None
-            if count and price is None:
-                return None
-            total += count * Fraction(price or 0)
-        return total
+            if count:
+                price = getattr(rates[item], column) if item in rates else None
+                amounts.append(None if price is None else count * Fraction(price))
+        return _known(amounts)
 
     def _ledger(self) -> Iterable[str]:
         closings: dict[UUID, set[UUID]] = defaultdict(set)
@@ -201,8 +198,13 @@ def _amount(line: Mapping[str, Any], column: str) -> Fraction | None:
 
 
 def _sum_of_lines(u: Row, column: str) -> Fraction | None:
-    amounts = [_amount(line, column) for line in u.arithmetic]
-    return None if None in amounts else sum((amount or Fraction(0) for amount in amounts), Fraction(0))
+    return _known([_amount(line, column) for line in u.arithmetic])
+
+
+def _known(amounts: list[Fraction | None]) -> Fraction | None:
+    """What is known of a sum; None when nothing is, of something."""
+    found = [amount for amount in amounts if amount is not None]
+    return sum(found, Fraction(0)) if found or not amounts else None
 
 
 def _line_problems(u: Row) -> Iterable[str]:

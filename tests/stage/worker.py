@@ -15,10 +15,11 @@ from tests.stage.product import ROOT, environment, until
 
 
 class Worker:
-    """A worker process on a queue of its own."""
+    """A worker process on a queue of its own, and with a spool of its own."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, sender: Celery) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, spool: Path, sender: Celery) -> None:
         self.process = process
+        self.spool = spool
         self._log = log
         self._sender = sender
 
@@ -50,20 +51,21 @@ class Worker:
 def working(folder: Path) -> Iterator[Worker]:
     """A worker, started as a deployment does it but for its queue, which no other worker reads. Logs in `folder`."""
     queue = f"tests-{secrets.token_hex(6)}"
-    log = folder / "worker.log"
+    log, spool = folder / "worker.log", folder / "spool"
+    spool.mkdir()
     command = [sys.executable, "-m", "celery", "-A", "gateway.celery", "worker", "--concurrency", "1"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--queues", queue, "--hostname", f"{queue}@%h", "--loglevel", "INFO", "--without-gossip",
              "--without-mingle"],
-            cwd=ROOT, env=environment() | {"DATABASE_ROLE": "app"}, stdout=output, stderr=output,
+            cwd=ROOT, env=environment(SPOOL_DIR=str(spool)) | {"DATABASE_ROLE": "app"}, stdout=output, stderr=output,
         )  # fmt: skip
     sender = Celery("tests", broker=settings.REDIS_URL)
     sender.conf.task_default_queue = queue
     sender.conf.task_ignore_result = True
-    found = Worker(process, log, sender)
+    found = Worker(process, log, spool, sender)
     try:
-        until(lambda: " ready." in found.log() or process.poll() is not None, 60)
+        until(lambda: " ready." in found.log() or process.poll() is not None, 120)
         assert process.poll() is None, found.log()[-3000:]
         yield found
     finally:

@@ -278,7 +278,7 @@ def test_no_vendors_name_stands_in_code_outside_the_table() -> None:
     for path in sorted(
         path for app in ("accounts", "billing", "routing", "gateway") for path in (ROOT / app).rglob("*.py")
     ):
-        if path == ROOT / "gateway" / "dialects.py":
+        if path == ROOT / "gateway" / "wire" / "dialects.py":
             continue
         tree = ast.parse(path.read_text())
         docstrings = {

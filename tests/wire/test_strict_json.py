@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.strict_json import MAX_DEPTH, MAX_VALUES, BadJson, dumps, loads, loads_answer
+from gateway.wire.strict_json import MAX_DEPTH, MAX_VALUES, BadJson, dumps, dumps_long, loads, loads_answer
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -268,3 +268,25 @@ def test_of_two_usages_in_an_answer_the_last_one_stands() -> None:
 )
 def test_numbers_of_an_answer_pass_as_they_are(body: bytes, read: Any) -> None:
     assert repr(loads_answer(body)) == (repr(read) if read else body.decode())
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (rb'{"messages":[{"role":"user","content":"ok"},{"role":"user","content":"\ud800"}]}', "messages[1].content"),
+        (rb'{"messages":[{"content":[{"type":"text","text":"a"},{"text":"\udc00x"}]}]}', "messages[0].content[1].text"),
+        (rb'{"user":"\ud83d"}', "user"),
+        (rb'{"metadata":{"\ud800":"x"}}', "metadata"),
+        (rb'"\ud800"', None),
+    ],
+)
+def test_half_of_a_pair_is_told_with_its_place(body: bytes, place: str | None) -> None:
+    with pytest.raises(BadJson) as refused:
+        loads(body)
+    assert refused.value.param == place
+    assert "half of a surrogate pair" in refused.value.message
+
+
+def test_what_is_written_in_pieces_is_the_same() -> None:
+    value = {"a": 'é"\\\n😀' * 300_000, "b": [{"c": "x" * 2_500_000}, 1.5, None, True]}
+    assert dumps_long(value) == dumps(value)

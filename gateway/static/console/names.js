@@ -11,7 +11,7 @@
       }
     }
   };
-  window.addEventListener("load", name);
-  document.addEventListener("formset:added", () => setTimeout(name));
+  // They come when a page is loaded and with each further row; names are attributes, so this does not call itself.
+  new MutationObserver(name).observe(document.documentElement, { childList: true, subtree: true });
   document.addEventListener("change", name);
 }

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from accounts.models import ApiKey
 from billing.backbone.admission import AttemptItem, Held, HoldItem, Refused
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.ids import new_hex, new_id
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
 from tests.stage.backbone import admission, app_url, backbone, books, database, owner_url, run, settled, wanted

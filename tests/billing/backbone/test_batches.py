@@ -5,7 +5,8 @@ import asyncio
 import psycopg
 import pytest
 
-from billing.backbone.batches import IN_FLIGHT, MOST, Connections, DatabaseAway, GroupCommit
+from billing.backbone.batches import IN_FLIGHT, MOST, GroupCommit
+from billing.backbone.connections import Connections, DatabaseAway
 from tests.stage.backbone import app_url, database, owner_url
 from tests.stage.product import until
 

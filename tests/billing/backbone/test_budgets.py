@@ -16,7 +16,7 @@ import pytest
 
 from billing.backbone.admission import Refused
 from billing.backbone.backbone import Backbone
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.models import Budget, Counter, Hold, Tariff, Usage
 from routing.models import Provider
 from tests.simulated.process import SimulatedProvider

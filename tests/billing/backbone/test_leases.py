@@ -257,3 +257,57 @@ def test_a_gateway_that_was_only_paused_has_the_last_word(
         assert list(kinds) == ["void", "reverse", "settle", "settle"]
     assert Counter.objects.get(organization=alice.organization.pk, measure="money").used == Decimal("0.000348")
     assert books(alice.organization).problems() == []
+
+
+def test_a_heartbeat_from_before_the_clock_was_set_back_says_nothing(alice: Tenant) -> None:
+    """It would be young for an hour."""
+    lease = hold_and_die(alice, 47)
+    age(lease, -3600)
+    with judge() as judging:
+        assert resolve(judging) >= 47
+    assert holds(alice) == 0
+    assert books(alice.organization).problems() == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_who_lives_holds_and_settles_on_when_the_clock_is_set(bounded: Tenant, hours: int) -> None:
+    """To the tables it is as if all that was said before had been said an hour ago, or were to be said in one."""
+
+    async def scenario() -> None:
+        async with admission() as door:
+            held = await hold_many(door, bounded.key, 3)
+            age(door.lease.id, hours * 3600)
+            held += await hold_many(door, bounded.key, 3)
+            await door.lease.renew()
+            with judge() as judging:
+                resolve(judging)
+            assert await asyncio.to_thread(holds_now, bounded.organization.pk) == len(held) == 6
+
+    run(scenario())
+
+
+def holds_now(organization: UUID) -> int:
+    """How many holds there are, asked from any thread."""
+    with database(owner_url()) as owner:
+        ((count,),) = owner.execute(
+            "select count(*) from billing_hold where organization = %s", [organization]
+        ).fetchall()
+        return int(count)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_everybody_is_heard_before_anybody_is_judged_when_the_clock_was_set(bounded: Tenant, hours: int) -> None:
+    """After a step all leases are of another time; whoever says so first must not take the others for dead."""
+
+    async def scenario() -> UUID:
+        async with admission() as door:
+            await hold_many(door, bounded.key, 3)
+            age(door.lease.id, hours * 3600)
+            return door.lease.id
+
+    run(scenario())
+    with judge(600) as judging, database(owner_url()) as owner:
+        age(judging, hours * 3600)
+        owner.execute("select billing_heartbeat(%s, 'judge', 0, %s)", [judging, LONGEST_GAP])
+        assert resolve(judging) == 0
+    assert holds(bounded) == 3

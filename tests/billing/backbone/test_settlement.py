@@ -13,7 +13,7 @@ import pytest
 
 from billing.backbone.admission import Held, HoldItem
 from billing.backbone.backbone import Backbone
-from billing.backbone.batches import DatabaseAway
+from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Settlement, encode
 from billing.models import Attempt, Budget, Counter, Hold, LedgerEntry, Limit, TariffVersion, Usage
 from tests.stage.backbone import (
@@ -236,6 +236,8 @@ def resolve_everything_of(item: HoldItem) -> None:
     with database(owner_url()) as owner:
         (lease,) = owner.execute("select lease from billing_hold where id = %s", [item.id]).fetchall()[0]
         owner.execute("update billing_lease set heartbeat_at = heartbeat_at - interval '1 hour' where id = %s", [lease])
+        # What a hard budget holds stays until its request's own time is over.
+        owner.execute("update billing_hold set created_at = created_at - interval '2 hours' where id = %s", [item.id])
         owner.execute(
             "insert into billing_lease (id, host, pid, started_at, heartbeat_at)"
             " values (gen_random_uuid(), 'judge', 0, now() - interval '1 minute', now())"
@@ -391,3 +393,83 @@ def test_a_reply_that_is_lost_neither_doubles_nor_loses(
     assert sum(status == "completed" for status in ends) == 6
     assert len(ends) <= asked
     assert counters(bounded)["money total"] == (Decimal("0.60"), 0)
+
+
+@pytest.mark.parametrize(
+    ("amount", "charged", "overrun"),
+    [("100", "0.12", "0"), ("0.11", "0.11", "0.01"), ("0.10", "0.10", "0.02")],
+    ids=["the budget has room", "for a part", "for nothing more"],
+)
+def test_more_than_was_held_is_taken_of_what_the_budget_has_left(
+    alice: Tenant, version: TariffVersion, tmp_path: Path, amount: str, charged: str, overrun: str
+) -> None:
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(amount))
+    Budget.objects.create(organization=alice.organization, project=alice.project, period="day", amount=Decimal(99))
+    item = wanted(alice.key, cap=10)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            held = await here.admission.hold(item)
+            ending = here.settler.settle(spent(item, held, version, 12, hard=True))
+            await ending
+            assert ending.overrun == Decimal(overrun)
+
+    run(scenario())
+    usage = Usage.objects.get(id=item.id)
+    assert (usage.charge, usage.overrun) == (Decimal(charged), Decimal(overrun))
+    assert usage.basis == ("reported" if overrun == "0" else "capped")
+    assert counters(alice)["money total"] == (Decimal(charged), 0)
+    assert counters(alice)["money day"] == (Decimal(charged), 0)
+    assert books(alice.organization).problems() == []
+
+
+def test_what_others_hold_is_not_taken(alice: Tenant, version: TariffVersion, tmp_path: Path) -> None:
+    """Ten cents each of thirty, and one of them owes thirty; then it all settles in one batch, and again later."""
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal("0.30"))
+    items = [wanted(alice.key, cap=10) for _ in range(3)]
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            held = [await here.admission.hold(item) for item in items]
+            greedy = here.settler.settle(spent(items[0], held[0], version, 30, hard=True))
+            await greedy
+            assert greedy.overrun == Decimal("0.20")
+            together = [
+                here.settler.settle(spent(items[1], held[1], version, 30, hard=True)),
+                here.settler.settle(spent(items[2], held[2], version, 4, hard=True)),
+            ]
+            for ending in together:
+                await ending
+            # The one that owes less than was held for it leaves the rest to the other.
+            assert [ending.overrun for ending in together] == [Decimal("0.14"), 0]
+
+    run(scenario())
+    assert counters(alice)["money total"] == (Decimal("0.30"), 0)
+    assert books(alice.organization).problems() == []
+
+
+def test_one_that_comes_when_its_hold_is_gone_takes_what_is_left(
+    alice: Tenant, version: TariffVersion, tmp_path: Path
+) -> None:
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal("0.15"))
+    late, other = wanted(alice.key, cap=10), wanted(alice.key, cap=12)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            held = await here.admission.hold(late)
+            with database(app_url()) as connection:
+                connection.execute("select billing_give_up(%s::uuid[])", [[late.id]])
+            freed = await here.admission.hold(other)
+            await here.settler.settle(spent(late, held, version, 10, hard=True))
+            with database(app_url()) as connection:
+                query = "select used, held from billing_counter where organization = %s"
+                assert connection.execute(query, [alice.organization.pk]).fetchall() == [
+                    (Decimal("0.03"), Decimal("0.12"))
+                ]
+            await here.settler.settle(spent(other, freed, version, 12, hard=True))
+
+    run(scenario())
+    usage = Usage.objects.get(id=late.id)
+    assert (usage.charge, usage.overrun, usage.basis) == (Decimal("0.03"), Decimal("0.07"), "capped")
+    assert counters(alice)["money total"] == (Decimal("0.15"), 0)
+    assert books(alice.organization).problems() == []

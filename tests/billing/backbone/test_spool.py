@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing.backbone.batches import Connections, DatabaseAway
+from billing.backbone.connections import Connections, DatabaseAway
 from billing.backbone.settlement import Settler
 from billing.backbone.spool import Line, Spool, SpoolFull
 from billing.models import Budget, Hold, Usage

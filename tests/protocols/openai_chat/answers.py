@@ -1,6 +1,7 @@
 """Upstream bytes of the OpenAI chat protocol, and what a client makes of the gateway's answer to them."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,13 +124,14 @@ class Seen:
 KNOWN = ("meaningful", "complete", "usage", "usage_suspect", "finish_reason", "native_finish_reason")
 
 
-def relay(pieces: list[bytes], **how: Any) -> Seen:
+def relay(pieces: Iterable[bytes], **how: Any) -> Seen:
     """Feed an answer as the relay does; `how` is for `reader`."""
     answer = reader(**how)
-    early, final, fault = b"", b"", None
+    early: list[bytes] = []
+    final, fault = b"", None
     try:
         for piece in pieces:
-            early += b"".join(answer.feed(piece))
+            early += answer.feed(piece)
         if answer.fault:
             raise answer.fault
         answer.end()
@@ -137,7 +139,7 @@ def relay(pieces: list[bytes], **how: Any) -> Seen:
     except UpstreamFault as error:
         fault = error.kind.value
     known = {name: getattr(answer, name) for name in (*KNOWN, "relayed_bytes", "skipped")}
-    return Seen(early if known["meaningful"] else b"", final, fault, known)
+    return Seen(b"".join(early) if known["meaningful"] else b"", final, fault, known)
 
 
 def relay_at_every_cut(upstream: bytes, **how: Any) -> Seen:

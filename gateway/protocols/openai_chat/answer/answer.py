@@ -18,7 +18,7 @@ import msgspec
 
 from billing.tokens import Tokens, estimate
 from gateway.protocols.openai_chat.answer.choice import Choice, Manner
-from gateway.protocols.openai_chat.answer.choices import index_of, one_an_index
+from gateway.protocols.openai_chat.answer.choices import index_of, listed, one_an_index
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import Held
 from gateway.protocols.openai_chat.answer.opening import opening
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 MAX_PIECE = sse.MAX_EVENT  # Bytes of a JSON body: the same as of an event.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
-MAX_ID = 200  # Characters kept of an upstream's id.
+MAX_ID = 200  # Characters kept of an upstream's id,
+MAX_TIER = 32  # and of the class of service it names.
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
@@ -51,7 +52,8 @@ class AnswerReader:
     - `output_cap`: tokens the upstream was allowed for the answer, so that one that reached it and says that it
       just stopped is shown as cut off; None: not known
     - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
-      them; once all choices have, nothing more is read
+      them; once all choices have, the answer is `stopped`: what follows is only counted, until the upstream ends or
+      `conclude` is called
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
 
@@ -60,27 +62,18 @@ class AnswerReader:
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
     - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
+    - `stopped`: see `stops`
     - `fault`: see `feed`
     - `skipped`: events ignored as keep-alives
     - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
+    - `tier`: the class of service it said that it served; empty if it did not
     """
 
     __slots__ = (
-        *("complete", "fault", "meaningful", "skipped", "upstream_id"),
-        *("_answer", "_beside_usage", "_choices", "_cost", "_dialect", "_events", "_held", "_late"),
-        *(
-            "_manner",
-            "_opening",
-            "_ours",
-            "_output_cap",
-            "_request",
-            "_seen",
-            "_reported",
-            "_streams",
-            "_top",
-            "_usage",
-            "_whole",
-        ),
+        *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
+        *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
+        *("_manner", "_opening", "_ours", "_output_cap", "_reported", "_request", "_seen", "_streams", "_top"),
+        *("_usage", "_whole"),
     )
 
     def __init__(
@@ -97,9 +90,9 @@ class AnswerReader:
         after: str = "",
     ) -> None:
         self.meaningful = False
-        self.complete = False
+        self.complete = self.stopped = self._cut_short = False
         self.skipped = 0
-        self.upstream_id = ""
+        self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
         self._request = request
         self._streams = request.stream
@@ -163,6 +156,18 @@ class AnswerReader:
         for choice in self._choices.values():
             total += choice.bytes
         return total
+
+    @property
+    def reasoning_bytes(self) -> int:
+        """How many of them are reasoning."""
+        return sum(choice.reasoning_bytes for choice in self._choices.values())
+
+    @property
+    def counted(self) -> bool:
+        """Whether `usage` counts the whole answer: nothing more was to come when it did."""
+        if self.usage is None:
+            return False
+        return (self.complete and not self._cut_short) or all(choice.over for choice in self._choices.values())
 
     @property
     def unread(self) -> int:
@@ -247,6 +252,12 @@ class AnswerReader:
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
 
+    def conclude(self) -> None:
+        """Nothing more is wanted of a `stopped` answer: it is whole as it is."""
+        if not self.complete:
+            self._cut_short = True
+            self._done()
+
     def set_usage(self, tokens: Tokens) -> None:
         """Show these counts, which are what is billed; where the upstream's own are, they are shown as it sent them.
         `usage` stays as it was.
@@ -306,8 +317,8 @@ class AnswerReader:
             if self.complete:
                 return
             self._event(name, payload, out)
-            if self._manner.stops and self._stopped() and not self.complete:
-                self._done()
+            if self._manner.stops and not self.stopped:
+                self.stopped = self._all_stopped()
 
     def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
         try:
@@ -356,12 +367,14 @@ class AnswerReader:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
-        elif self._streams:
+        elif self._streams and not self.stopped:
             out.append((b"event: " + name + b"\n" if name else b"") + sse.encode(_encode(chunk)))
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
         counted = self._reported.take(chunk, payload)
+        if counted:
+            self._note_id(chunk)
         choices = chunk.get("choices")
         if not self.upstream_id:
             self._note_id(chunk)
@@ -371,10 +384,8 @@ class AnswerReader:
             if counted:
                 self._beside_usage = chunk
             return None if counted or chunk.keys() <= _ENVELOPE else chunk
-        if type(choices) is not list:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "choices is not an array")
         kept = []
-        for sent in choices:
+        for sent in listed(choices):
             index = index_of(sent)
             state = self._choices.get(index)
             if state is None:
@@ -386,15 +397,17 @@ class AnswerReader:
         chunk["choices"] = kept
         return chunk if kept else None
 
-    def _stopped(self) -> bool:
+    def _all_stopped(self) -> bool:
         """Whether each choice the client asked for has met one of its stop sequences."""
         stopped = sum(choice.stopped for choice in self._choices.values())
         return stopped == len(self._choices) >= self._request.n
 
     def _note_id(self, answer: dict[str, Any]) -> None:
-        id = answer.get("id")
-        if type(id) is str:
+        id, tier = answer.get("id"), answer.get("service_tier")
+        if type(id) is str and not self.upstream_id:
             self.upstream_id = id.replace("\0", "")[:MAX_ID]
+        if type(tier) is str:
+            self.tier = tier.replace("\0", "")[:MAX_TIER]
 
     def _read_tail(self, events: list[sse.Event]) -> None:
         """An event without its blank line: whole, or the torn end of a stream that broke off."""
@@ -416,8 +429,8 @@ class AnswerReader:
         self._reported.take(answer, body)
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
-        choices = answer.get("choices")
-        if type(choices) is not list or not choices:
+        choices = listed(answer.get("choices"))
+        if not choices:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "the answer has no choices")
         self._note_id(answer)
         answer.update(self._ours)

@@ -9,6 +9,7 @@ from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
 from gateway.protocols.openai_chat.answer.message import Draft, deltas, reasoning_bytes, text_bytes
 from gateway.protocols.openai_chat.answer.reasoning import ALIASES, NAMES, Reasoning
+from gateway.protocols.openai_chat.answer.repeated import Repeated
 from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, names_of, string_of, whole_calls
 from gateway.protocols.stops import Stopper
 from gateway.wire.errors import UpstreamFault
@@ -49,23 +50,25 @@ class Choice:
 
     - `finish`, `native`: why it ended, in OpenAI's words and in the upstream's; None while it has not. Until
       `conclude` it is what the upstream says, not what came
-    - `stopped`: one of the client's stop sequences came; nothing after it is read
+    - `stopped`: one of the client's stop sequences came; what follows is only counted
+    - `over`: the upstream has said why it ended
     - `meaningful`: something to show has been read
     - `bytes`: UTF-8 bytes of text read, `reasoning_bytes` of them reasoning, shown or not, waiting or not
     - `envelope`: fields beside the choice that came with the finish reason and go out with it
     """
 
     __slots__ = (
-        *("bytes", "envelope", "finish", "index", "meaningful", "native", "reasoning_bytes", "stopped"),
-        *("_annotations", "_blanks", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
-        *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_rest", "_said", "_stopper", "_understood"),
+        *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
+        *("_annotations", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
+        *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_repeated", "_rest", "_said", "_stopper"),
+        *("_understood",),
     )
 
     def __init__(self, index: int, manner: Manner, held: Held) -> None:
         self.index = index
         self.finish: str | None = None
         self.native: str | None = None
-        self.stopped = self.meaningful = False
+        self.stopped = self.meaningful = self.over = False
         self.reasoning_bytes = self.bytes = 0
         self.envelope: dict[str, Any] = {}
         self._manner = manner
@@ -73,8 +76,7 @@ class Choice:
         self._understood = True  # Its finish reason is a word that somebody knows.
         self._function = ""  # The name in `function_call`, once it has gone out.
         self._opened = bool(manner.after)  # The chunk with the role has gone out.
-        # Blanks that end what was said before, and that the rest may say again.
-        self._blanks = manner.after[len(manner.after.rstrip()) :] if manner.after else ""
+        self._repeated = Repeated(manner.after) if manner.after else None
         self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
         self._plain = self._stopper is None  # Text goes out as it came.
@@ -94,13 +96,14 @@ class Choice:
         """
         was_stopped = self.stopped  # A name of its own: `_delta` may change it.
         if was_stopped:
+            self._count(choice)
             return None
         sent, native = choice.get("delta"), choice.get("finish_reason")
         choice["index"], choice["finish_reason"] = self.index, None
         if self._manner.null_logprobs or "logprobs" in choice:
             self._mask(choice)
-        if self._blanks and type(sent) is dict and type(sent.get("content")) is str:
-            sent["content"] = self._without_blanks(sent["content"])
+        if self._repeated is not None and type(sent) is dict and type(sent.get("content")) is str:
+            self._drop_repeated(self._repeated, sent)
         if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
             content = sent.get("content")
             if content and type(content) is str:  # Most chunks of most answers.
@@ -138,6 +141,16 @@ class Choice:
             shown["logprobs"] = choice["logprobs"]
         return shown
 
+    def _count(self, choice: dict[str, Any]) -> None:
+        """Counts what came after the text had ended: it is paid for all the same."""
+        delta, native = choice.get("delta"), choice.get("finish_reason")
+        if type(delta) is dict:
+            self._straighten(delta)
+            thought = reasoning_bytes(delta)
+            self.reasoning_bytes += thought
+            self.bytes += thought + text_bytes(delta)
+        self.over = self.over or bool(native)
+
     @property
     def text(self) -> str:
         """What was said, if it was kept and is plain text alone; else empty."""
@@ -154,6 +167,9 @@ class Choice:
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
         message |= sent
         message["role"] = "assistant"
+        if self._repeated is not None and type(message["content"]) is str:
+            message["content"] = self._repeated.feed(message["content"]) + self._repeated.end()
+            self._repeated = None
         choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
         self._straighten(message)
@@ -189,6 +205,8 @@ class Choice:
         delta: dict[str, Any] = {}
         if self.stopped:
             return None
+        if self._repeated is not None and (text := self._repeated.end()):
+            delta["content"] = text
         if self._stopper and (text := self._stopper.end()):
             delta["content"] = text
         if self._calls and (calls := self._calls.left()):
@@ -267,6 +285,7 @@ class Choice:
             if error := choice.get("error"):
                 raise fault_in_answer(error, f"finish_reason {native[:40]}".encode())
             raise UpstreamFault(meant, f"in a 200: finish_reason {native[:40]!r}")
+        self.over = True
         if self.finish is None or (meant or "stop") != "stop":
             self.finish, self.native, self._understood = meant or "stop", finish.native(native), meant is not None
         # Before the calls that it announces it says nothing yet, nor does a word that nobody knows.
@@ -328,13 +347,14 @@ class Choice:
         elif text and type(text) is str:
             self._kept.append(text)
 
-    def _without_blanks(self, text: str) -> str:
-        """The text without the blanks that it repeats."""
-        same = 0
-        while same < min(len(text), len(self._blanks)) and text[same] == self._blanks[same]:
-            same += 1
-        self._blanks = self._blanks[same:] if same == len(text) else ""
-        return text[same:]
+    def _drop_repeated(self, repeated: Repeated, part: dict[str, Any]) -> None:
+        """Takes out of a delta what was said before it."""
+        if text := repeated.feed(part["content"]):
+            part["content"] = text
+        else:
+            del part["content"]
+        if not repeated.open:
+            self._repeated = None
 
     def _note_calls(self, part: dict[str, Any], calls: list[dict[str, Any]], first: list[dict[str, Any]]) -> None:
         """Put tool calls into a delta or message; `first`: the pieces of the first one among them."""

@@ -9,6 +9,15 @@ from routing.health.faults import Fault
 MAX_CHOICES = 128
 
 
+def listed(choices: Any) -> list[Any]:
+    """The choices of a chunk or a whole answer, as they were sent. Raises `UpstreamFault`."""
+    if type(choices) is not list:
+        raise UpstreamFault(Fault.INVALID_RESPONSE, "choices is not an array")
+    if len(choices) > MAX_CHOICES:
+        raise UpstreamFault(Fault.INVALID_RESPONSE, f"more than {MAX_CHOICES} choices", unreadable=True)
+    return choices
+
+
 def index_of(choice: Any) -> int:
     """The index of a choice as it was sent; 0 if it has none. Raises `UpstreamFault`."""
     if type(choice) is dict:

@@ -76,7 +76,10 @@ _NO_ADDRESS = re.compile(
 )
 # What a rejection was for, where the provider gave it no code that clients know. Some act on it.
 _UNSAFE = ("content_policy", "content_filter", "moderation", "safety")
-_ANY_REJECTION = re.compile(r"invalid|bad_?request|validation|error|unprocessable|exceed|limit", re.IGNORECASE)
+_ANY_REJECTION = re.compile(
+    r"invalid_?(?:request|param|argument|input)|bad_?request|validation|error$|unprocessable|exceed|limit",
+    re.IGNORECASE,
+)
 _QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 

@@ -4,7 +4,6 @@ import re
 
 _NOTHING = re.compile(rb"(?:[ \t\r\n]++|:[^\r\n]*+[\r\n])*+")  # Blanks and comments.
 _BOM = b"\xef\xbb\xbf"
-_MAX_HELD = 1 << 12
 
 
 def opening(head: bytes) -> tuple[bool | None, bytes]:
@@ -21,6 +20,6 @@ def opening(head: bytes) -> tuple[bool | None, bytes]:
         if len(head) < 3 and _BOM.startswith(head):
             return None, head
         if not head.startswith(_BOM):
-            # Of a comment that has not ended the rest may be long.
-            return (None, head) if head.startswith(b":") and len(head) <= _MAX_HELD else (False, head)
+            # A comment that has not ended may be long, and what it says is nothing.
+            return (None, b":") if head.startswith(b":") else (False, head)
         head = head[3:]

@@ -89,22 +89,27 @@ def join(fragments: list[Any]) -> list[Any]:
     signature is not covered by it. Entries of other types, encrypted ones above all, come whole.
     """
     made: list[Any] = []
-    open_: dict[tuple[str, str], dict[str, Any]] = {}
+    open_: dict[tuple[str, str], tuple[dict[str, Any], list[str]]] = {}
+    written: list[tuple[dict[str, Any], str, list[str]]] = []
     for fragment in fragments:
         field = _field(fragment)
         if field is None:
             made.append(fragment)
             continue
         place = (field, str(fragment.get("index")))
-        entry = open_.get(place)
+        entry, texts = open_.get(place, (None, []))
         if entry is None or not _continues(entry, fragment, field):
-            open_[place] = entry = {**fragment}
+            entry, texts = open_[place] = {**fragment}, []
             made.append(entry)
-            continue
-        text = (entry.get(field) or "") + (fragment.get(field) or "")
-        entry.update((name, value) for name, value in fragment.items() if value is not None)
+            if type(entry.get(field, "")) is str:
+                written.append((entry, field, texts))
+        else:
+            entry.update((name, value) for name, value in fragment.items() if value is not None)
+        if text := fragment.get(field):
+            texts.append(text)
+    for entry, field, texts in written:
         if field in entry:
-            entry[field] = text
+            entry[field] = "".join(texts)
     return made
 
 

@@ -46,6 +46,7 @@ MEDIA_TYPES = {
     "mkv": "video/x-matroska",
 }
 
+_TEXTS = frozenset({"application/json", "application/xml", "application/rtf", "application/octet-stream"})
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_= \t\r\n"
 
 
@@ -53,6 +54,7 @@ class Media:
     """What the parts of a request amount to.
 
     - `images`, `audios`, `files`: how many; video counts as a file
+    - `file_bytes`: of those files that are text
     - `base64`: characters of media among the request's text
     - `modalities`: what a model must be able to read besides text, each with the path of the first part that needs it
     - `file_ids`: files of the project that are named instead of sent
@@ -62,11 +64,12 @@ class Media:
     """
 
     __slots__ = (
-        "audios", "base64", "cache_control", "file_ids", "files", "images", "modalities", "thoughts", "to_rewrite",
+        "audios", "base64", "cache_control", "file_bytes", "file_ids", "files", "images", "modalities", "thoughts",
+        "to_rewrite",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.images = self.audios = self.files = self.base64 = 0
+        self.images = self.audios = self.files = self.base64 = self.file_bytes = 0
         self.modalities: dict[str, str] = {}
         self.file_ids: list[str] = []
         self.to_rewrite = self.cache_control = False
@@ -102,6 +105,11 @@ def media_type_of(data: str, filename: Any) -> str | None:
     if not name and "://" in source:
         name = source.partition("?")[0].partition("#")[0]
     return MEDIA_TYPES.get(name.rpartition(".")[2].lower())
+
+
+def is_text(media_type: str | None) -> bool:
+    """Whether a model may read a file byte by byte, so that its length bounds its tokens; also when nobody knows."""
+    return media_type is None or media_type.startswith("text/") or media_type in _TEXTS
 
 
 def _bad_part(part: Any, kind: Any, kinds: Mapping[str, Read], path: str) -> InvalidRequest:
@@ -206,7 +214,7 @@ def _file(part: dict[str, Any], path: str, media: Media) -> None:
         raise wrong(f"Parameter {path} has a file_id and file_data. Send one.", f"{path}.file_id")
     modality = "file"
     if data:
-        kind = media_type_of(data, filename)
+        before, kind = media.base64, media_type_of(data, filename)
         if kind is not None and kind.startswith("video/"):
             modality = "video"
         if ":" in data[:16]:
@@ -217,6 +225,8 @@ def _file(part: dict[str, Any], path: str, media: Media) -> None:
             _check_base64(data, f"{path}.file_data", "Or send a data URL, or an http(s) URL.")
             media.base64 += len(data)
             media.to_rewrite = True
+        if is_text(kind):
+            media.file_bytes += (media.base64 - before) * 3 // 4
     elif id:
         media.file_ids.append(id)
     media.files += 1

@@ -46,6 +46,7 @@ KNOWN_FIELDS = CHECKS.keys() | {
     *("provider", "model_routing_config"),
 }
 MAX_CHOICES = 8
+MOST_SEARCHES = 10
 MAX_FIELDS = 256  # known or not
 NO_THOUGHTS: frozenset[str] = frozenset()
 
@@ -66,6 +67,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     - `end_user`: who the client acts for, from `user`, `user_id` or `safety_identifier`
     - `text_bytes`: no less than the bytes of text in it: the raw body without base64 payloads of media, and what we add
     - `images`, `audios`, `files`: how many such parts, for bounds per item; video counts as a file
+    - `file_bytes`: of those files that are text, which may be a token each
     - `modalities`: what it takes to read it besides text, each with the path of the first part that needs it
     - `file_ids`: files of the project that are named instead of sent
     - `stops`: the stop sequences
@@ -92,6 +94,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     images: int
     audios: int
     files: int
+    file_bytes: int = 0
     modalities: Mapping[str, str]
     file_ids: tuple[str, ...]
     stops: tuple[str, ...]
@@ -116,6 +119,11 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     def logprobs(self) -> bool:
         """Whether log probabilities were asked for; else an answer shows none."""
         return self.body.get("logprobs") is True
+
+    @property
+    def searches(self) -> int:
+        """Searches of the web that one answer may take at most: nobody says how many, so it is a bound of ours."""
+        return MOST_SEARCHES if "web_search_options" in self.body else 0
 
     @property
     def legacy_functions(self) -> bool:
@@ -209,6 +217,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         images=media.images,
         audios=media.audios,
         files=media.files,
+        file_bytes=media.file_bytes,
         modalities=media.modalities,
         file_ids=tuple(media.file_ids),
         stops=sequences,

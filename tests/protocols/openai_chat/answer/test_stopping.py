@@ -40,7 +40,7 @@ def test_the_text_ends_before_the_first_sequence_and_reading_with_it(
     seen = relay_at_every_cut(upstream, stops=stops)
     assert (text_of(seen.deltas), seen.deltas[-1]) == (kept, ({}, "stop"))
     assert seen.deltas[0][0]["role"] == "assistant"
-    assert (seen.known["complete"], seen.known["usage"]) == (True, None)
+    assert (seen.known["complete"], seen.known["usage"]) == (True, Tokens(3, 9))
     assert relay_at_every_cut(upstream, stops=stops, stream=False).message["content"] == kept
     body = whole({"content": "".join(texts) + "more"}, "length", usage={"prompt_tokens": 3, "completion_tokens": 9})
     seen = relay_at_every_cut(body, stops=stops, stream=False)
@@ -49,13 +49,27 @@ def test_the_text_ends_before_the_first_sequence_and_reading_with_it(
     assert text_of(relay_at_every_cut(body, stops=stops).deltas) == kept
 
 
-def test_it_is_complete_with_the_bytes_that_end_it() -> None:
+def test_it_is_stopped_with_the_bytes_that_end_it_and_what_follows_is_only_counted() -> None:
     answer = reader(stops=("END",))
     assert [len(answer.feed(piece)) for piece in (streamed("a"), streamed(" E"), streamed("ND b"))] == [1, 1, 0]
-    assert answer.complete
+    assert (answer.stopped, answer.complete, answer.relayed_bytes) == (True, False, len("a END b"))
     assert (answer.finish_reason, answer.native_finish_reason) == ("stop", None)
-    assert answer.feed(streamed("c")) == []
+    assert answer.feed(streamed("c", "d")) == []
+    assert answer.relayed_bytes == len("a END bcd")
+    assert answer.feed(usage(3, 9)) == []
+    assert (answer.usage, answer.counted) == (Tokens(3, 9), False)  # it is still writing
+    assert answer.feed(chunk({}, "length")) == []
+    assert (answer.counted, answer.complete) == (True, False)
     answer.end()
+    assert answer.complete
+    assert b"stop" in answer.final()
+
+
+def test_who_does_not_wait_for_the_rest_concludes_it() -> None:
+    answer = reader(stops=("END",))
+    answer.feed(streamed("a END b") + usage(3, 1))
+    answer.conclude()
+    assert (answer.complete, answer.counted) == (True, False)
     assert b"stop" in answer.final()
 
 
@@ -110,11 +124,11 @@ def test_each_choice_has_its_own_end() -> None:
         chunk({"content": "never"}, index=1),
     ]
     answer = reader(stops=("END",), n=2)
-    complete = []
+    stopped = []
     for piece in [*pieces, *rest[:2]]:
         answer.feed(piece)
-        complete.append(answer.complete)
-    assert complete == [False, False, False, False, True]
+        stopped.append(answer.stopped)
+    assert stopped == [False, False, False, False, True]
     seen = relay(pieces + rest, stops=("END",), n=2, stream=False)
     assert [choice["message"]["content"] for choice in seen.body["choices"]] == ["a ", "ND b "]
 

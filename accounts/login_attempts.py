@@ -1,0 +1,72 @@
+"""How often a password may be tried: counted in PostgreSQL, since the console has several processes and restarts.
+
+So many attempts may fail in a quarter of an hour: for an account from a network, from a network, and for an account
+from everywhere. The last two are not held against an account and network that have succeeded together before, so
+nobody can lock its owner out from elsewhere. An attempt counts as failed from its beginning: those that run at the same
+time are counted too. Names are kept as digests: people type passwords there by mistake.
+"""
+
+from hashlib import sha256
+from ipaddress import ip_address, ip_network
+
+from django.db import connection
+
+WINDOW_SECONDS = 15 * 60
+TOGETHER, OF_NETWORK, OF_ACCOUNT = 5, 20, 100
+KNOWN_DAYS = 90  # how long a success is remembered
+
+COUNT = """
+    insert into accounts_loginattempts as a (place, begun, failures) values (%(place)s, now(), 1)
+    on conflict (place) do update
+       set failures = case when a.begun < now() - %(window)s * interval '1 second' then 1 else a.failures + 1 end,
+           begun = case when a.begun < now() - %(window)s * interval '1 second' then now() else a.begun end
+    returning failures, ceil(extract(epoch from begun - now()) + %(window)s)::integer,
+              coalesce(succeeded_at > now() - %(days)s * interval '1 day', false)
+"""
+SUCCEEDED = """
+    update accounts_loginattempts
+       set failures = case when place = %(together)s then 0 else greatest(failures - 1, 0) end,
+           succeeded_at = case when place = %(together)s then now() else succeeded_at end
+     where place = any(%(places)s)
+"""
+FORGET = """
+    delete from accounts_loginattempts
+     where begun < now() - interval '1 day'
+       and (succeeded_at is null or succeeded_at < now() - %(days)s * interval '1 day')
+"""
+
+
+class Attempt:
+    """An attempt to log in as `name` from `address`, which may be unknown: empty."""
+
+    def __init__(self, name: str, address: str) -> None:
+        account, network = sha256(name.casefold().encode("utf-8", "replace")).hexdigest()[:32], _network(address)
+        self._together = f"{account} {network}"
+        self._limits = ((self._together, TOGETHER), (network, OF_NETWORK), (account, OF_ACCOUNT))
+
+    def begin(self) -> int:
+        """Counts it. Gives the seconds until it may be made anew, 0: now."""
+        known = False
+        for place, most in self._limits:
+            with connection.cursor() as cursor:
+                cursor.execute(COUNT, {"place": place, "window": WINDOW_SECONDS, "days": KNOWN_DAYS})
+                failures, left, succeeded = cursor.fetchone()
+            known = known or succeeded
+            if failures > most and (place == self._together or not known):
+                return max(1, int(left))
+        return 0
+
+    def succeeded(self) -> None:
+        """It was the right password: nothing is held against account and network."""
+        with connection.cursor() as cursor:
+            places = [place for place, _ in self._limits]
+            cursor.execute(SUCCEEDED, {"together": self._together, "places": places})
+            cursor.execute(FORGET, {"days": KNOWN_DAYS})
+
+
+def _network(address: str) -> str:
+    """Who has one address of IPv6 has 2^64 of them."""
+    try:
+        return str(ip_network((address, 64 if ip_address(address).version == 6 else 32), strict=False))
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,40 @@
+"""What an answer used that nobody counted, estimated fairly: its text by the bytes a token of its model stands for, its
+media by the model's bounds for a hold. What the provider did say of it is the least.
+"""
+
+from billing.tokens import Tokens, estimate
+from gateway.process.tokenizers import Tokenizers
+from gateway.protocols.openai_chat import AnswerReader
+from gateway.protocols.openai_chat.request.text import said_bytes
+from gateway.request.planning import Call
+from routing.planning.plan import Candidate
+
+
+class Estimate:
+    """The estimates of one call's attempts. The text of its prompt is measured when the first one is asked for."""
+
+    __slots__ = ("_call", "_said", "_tokenizers")
+
+    def __init__(self, call: Call, tokenizers: Tokenizers) -> None:
+        self._call = call
+        self._tokenizers = tokenizers
+        self._said: int | None = None
+
+    def of(self, candidate: Candidate, reader: AnswerReader | None) -> Tokens:
+        """The prompt, and what was written of the answer, shown or not."""
+        asked, model = self._call.asked, candidate.model
+        if self._said is None:
+            self._said = said_bytes(asked.body)
+        bytes_a_token = self._tokenizers.bytes_a_token(model.slug)
+        prompt = (
+            estimate(self._said, bytes_a_token)
+            + asked.images * model.image_token_bound
+            + asked.audios * model.audio_token_bound
+            + max(asked.files * model.file_token_bound, estimate(asked.file_bytes, bytes_a_token))
+        )
+        written = 0 if reader is None else estimate(reader.relayed_bytes, bytes_a_token)
+        told = reader.usage if reader is not None else None
+        if told is None:
+            return Tokens(prompt, written)
+        # Counts that came before the end: the prompt's are right, the answer's are of its beginning.
+        return told.replaced(prompt=told.prompt or prompt, completion=max(written, told.completion))

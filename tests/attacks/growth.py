@@ -1,0 +1,52 @@
+"""What work costs when one thing in it is enlarged tenfold, twice: time and memory that grow faster are an attack."""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
+
+SIZES = (60, 600, 6000)
+# A tenfold of the input may take this much more time: linear is 10, quadratic 100. What takes less than `UNSEEN`
+# seconds of the processor is too short to tell.
+MOST_TIMES = 25
+UNSEEN = 0.02
+ATTEMPTS = 4  # A neighbour on the machine may spoil one; a quadratic spoils all.
+MOST_MEMORY = 80  # Bytes for each byte of input, and `SPARE` more.
+SPARE = 4 << 20
+
+Work = Callable[[], object]
+
+
+def check_linear(prepare: Callable[[int], tuple[Work, int]]) -> None:
+    """`prepare(size)` gives work and the length of its input in bytes; fails when that grows faster than the size."""
+    prepared = [prepare(size) for size in SIZES]
+    for _ in range(ATTEMPTS):
+        seconds = [_seconds(work) for work, _ in prepared]
+        times = [more / max(less, UNSEEN / 10) for less, more in pairwise(seconds) if more > UNSEEN]
+        if all(ratio <= MOST_TIMES for ratio in times):
+            break
+    else:
+        raise AssertionError(f"{SIZES} take {[round(second, 4) for second in seconds]} seconds")
+    work, length = prepared[-1]
+    peak = _peak(work)
+    assert peak <= MOST_MEMORY * length + SPARE, f"{length} bytes take {peak} bytes of memory"
+
+
+def _seconds(work: Work) -> float:
+    gc.disable()
+    started = time.process_time()
+    try:
+        work()
+        return time.process_time() - started
+    finally:
+        gc.enable()
+
+
+def _peak(work: Work) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

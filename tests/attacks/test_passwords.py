@@ -1,0 +1,85 @@
+"""Passwords cannot be tried without end, and nobody is locked out by somebody else's trying."""
+
+import re
+import secrets
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from django.db import connection
+
+from accounts.login_attempts import OF_ACCOUNT, OF_NETWORK, TOGETHER
+from accounts.models import LoginAttempts, User
+from tests.stage.product import Gateway, running
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def console(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A console behind one proxy, whose clients say where they come from."""
+    with running(tmp_path_factory.mktemp("console"), SERVE="all", TRUSTED_PROXY_HOPS="1") as (process,):
+        yield process
+
+
+@pytest.fixture
+def operator() -> User:
+    """Somebody who may log in."""
+    LoginAttempts.objects.all().delete()
+    return User.objects.create_superuser(f"operator-{secrets.token_hex(4)}", password=PASSWORD)
+
+
+def attempt(console: Gateway, name: str, password: str, address: str) -> httpx.Response:
+    """Tries a password from an address."""
+    headers = {"X-Forwarded-For": address, "X-Forwarded-Proto": "http"}
+    with httpx.Client(base_url=console.url, headers=headers, timeout=30, trust_env=False) as browser:
+        page = browser.get("/console/login/").text
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert found is not None
+        form = {"csrfmiddlewaretoken": found[1], "username": name, "password": password, "next": "/console/"}
+        return browser.post("/console/login/", data=form)
+
+
+def failed(place: str, count: int, known: bool = False) -> None:
+    """So many attempts have failed just now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into accounts_loginattempts values (%s, now(), %s, case when %s then now() end)"
+            " on conflict (place) do update set failures = excluded.failures",
+            [place, count, known],
+        )
+
+
+def test_wrong_passwords_meet_a_lock_and_the_right_one_from_elsewhere_does_not(
+    console: Gateway, operator: User
+) -> None:
+    for _ in range(TOGETHER):
+        assert attempt(console, operator.username, "wrong", "192.0.2.1").status_code == 200
+    refused = attempt(console, operator.username, PASSWORD, "192.0.2.1")
+    assert refused.status_code == 429
+    assert 0 < int(refused.headers["retry-after"]) <= 900
+    assert "Too many passwords have been tried" in refused.text
+    assert "sessionid" not in refused.cookies
+    assert attempt(console, operator.username.upper(), "wrong", "192.0.2.1").status_code == 429
+    assert attempt(console, operator.username, PASSWORD, "192.0.2.2").status_code == 302
+    assert attempt(console, operator.username, "wrong", "192.0.2.2").status_code == 200
+
+
+def test_an_address_cannot_try_many_accounts(console: Gateway, operator: User) -> None:
+    assert attempt(console, operator.username, PASSWORD, "2001:db8::1").status_code == 302
+    failed("2001:db8::/64", OF_NETWORK)
+    assert attempt(console, "somebody", "wrong", "2001:db8::2").status_code == 429
+    assert attempt(console, operator.username, PASSWORD, "2001:db8::3").status_code == 302  # known from here
+
+
+def test_an_account_tried_from_everywhere_opens_where_it_has_opened_before(console: Gateway, operator: User) -> None:
+    assert attempt(console, operator.username, PASSWORD, "192.0.2.9").status_code == 302
+    (account,) = (row.place for row in LoginAttempts.objects.all() if " " not in row.place and "/" not in row.place)
+    failed(account, OF_ACCOUNT)
+    assert attempt(console, operator.username, PASSWORD, "192.0.2.10").status_code == 429
+    assert attempt(console, operator.username, PASSWORD, "192.0.2.9").status_code == 302
+
+
+def test_names_are_not_kept(console: Gateway, operator: User) -> None:
+    attempt(console, "a password typed as a name", "wrong", "192.0.2.30")
+    assert not LoginAttempts.objects.filter(place__contains="password").exists()

@@ -1,0 +1,183 @@
+"""Nobody gets round the bill: classes of service, searches, large files, caps, and what is estimated."""
+
+import json
+from base64 import b64encode
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.models import Budget, Hold, LedgerEntry, Usage
+from tests.simulated.process import SimulatedProvider
+from tests.stage.backbone import books, database, owner_url
+from tests.stage.cast import Tenant, make_key
+from tests.stage.product import Gateway, synchronize, until
+from tests.stage.raw import chat, dial
+from tests.stage.shelf import make_model, make_provider, make_tariff
+
+COUNTED = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+
+
+def told(tier: str, stream: bool) -> bytes:
+    """An answer of 1,000 and 100 tokens that says which class of service it was."""
+    if not stream:
+        choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+        return json.dumps({"id": "u1", "service_tier": tier, "choices": [choice], "usage": COUNTED}).encode()
+    first = {"id": "u1", "choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
+    last = {"id": "u1", "choices": [], "usage": COUNTED, "service_tier": tier}
+    return b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in (first, last)) + b"data: [DONE]\n\n"
+
+
+def hard(tenant: Tenant, amount: str) -> None:
+    """A hard budget of the month for all of the tenant's."""
+    Budget.objects.create(organization=tenant.organization, period="month", amount=Decimal(amount), hard=True)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(("served", "cost"), [("default", Decimal("0.0045")), ("priority", None), ("flex", None)])
+def test_a_class_of_service_is_charged_as_served_and_never_passed_without_a_rate(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant, served: str, cost: Decimal | None, stream: bool
+) -> None:
+    hard(alice, "1")
+    tariff = make_tariff(input="3", cached_input="0.30", output="15")
+    option = simulated.script(f"tier-{alice.organization.slug}", told(served, stream))
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, f"sim-{provider.slug}?{option}", tariff, supported_parameters=["service_tier"])
+    echo = make_model(provider, "sim-small?echo", tariff, supported_parameters=["service_tier"])
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, model.slug, service_tier="priority", stream=stream)
+    assert answer.status_code == 200
+    assert answer.headers["x-gateway-ignored-params"] == "service_tier"
+    usage = Usage.objects.get(model=model.slug)
+    assert (usage.charge, usage.provider_cost, usage.service_tier) == (Decimal("0.0045"), cost, served)
+    assert (f"{usage.id.hex}: {model.slug} has no rate" in gateway.log.read_text()) == (cost is None)
+    (choice,) = gateway.chat(alice.secret, echo.slug, service_tier="priority").json()["choices"]
+    assert "service_tier" not in json.loads(choice["message"]["content"])
+    assert books(alice.organization).problems() == []
+
+
+def test_a_strict_project_is_refused_the_class_and_nothing_happens(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    alice.project.strict_params = True
+    alice.project.save()
+    name = f"tier-{alice.organization.slug}"
+    slug = make_model(make_provider(simulated.base_url), name, supported_parameters=["service_tier"]).slug
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, slug, service_tier="flex")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "service_tier")
+    assert not Usage.objects.filter(model=slug).exists()
+    assert not any(line["model"] == name for line in simulated.lines())
+
+
+def test_a_search_without_a_rate_is_refused_on_a_hard_budget_and_one_with_a_rate_is_held_for(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    hard(alice, "5")
+    provider, searches = make_provider(simulated.base_url), {"supported_parameters": ["web_search_options"]}
+    free = make_model(provider, f"free-{provider.slug}", make_tariff(input="1", output="1"), **searches).slug
+    rated = make_tariff(input="0", output="0", web_search="0.01")
+    dear = make_model(provider, f"dear-{provider.slug}?hold&tokens=1", rated, **searches).slug
+    _, thrifty = make_key(alice.project, name="thrifty", max_request_price=Decimal("0.09"))
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, free, web_search_options={}, max_tokens=5)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (402, "unknown_price")
+    assert not Usage.objects.filter(model=free).exists()
+    assert not any(line["model"].startswith(f"free-{provider.slug}") for line in simulated.lines())
+    assert gateway.chat(alice.secret, free, max_tokens=5).status_code == 200  # which cannot cause one
+    assert gateway.chat(thrifty, dear, web_search_options={}).status_code == 403
+    with dial(gateway) as line:
+        line.send(chat(alice.secret, dear, web_search_options={}))
+        simulated.until(waiting=1)
+        assert Hold.objects.get(model=dear).money == Decimal("0.10")  # ten of them
+        simulated.release()
+        line.answer()
+
+
+def test_a_file_of_text_is_held_for_byte_by_byte(gateway: Gateway, simulated: SimulatedProvider, alice: Tenant) -> None:
+    hard(alice, "100")
+    tariff = make_tariff(input="1", output="0")
+    provider = make_provider(simulated.base_url)
+    slug = make_model(provider, f"file-{provider.slug}?hold&tokens=1", tariff).slug
+    synchronize(gateway)
+    for data, kind, least in ((b"word " * 100_000, "text/plain", 500_000), (b"%PDF" * 100_000, "application/pdf", 0)):
+        file = {"file_data": f"data:{kind};base64,{b64encode(data).decode()}", "filename": "a"}
+        messages = [{"role": "user", "content": [{"type": "file", "file": file}]}]
+        with dial(gateway) as line:
+            line.send(chat(alice.secret, slug, messages=messages))
+            simulated.until(waiting=1)
+            money = Hold.objects.get(model=slug).money
+            assert money is not None
+            tokens = int(money * 1_000_000)
+            assert max(least, 131_072) <= tokens <= max(least, 131_072) + 400
+            simulated.release()
+            line.answer()
+        until(lambda: not Hold.objects.filter(model=slug).exists())
+
+
+def test_an_estimate_counts_text_and_learns_what_a_token_of_the_model_is(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    """100 letters are 20 tokens, as the first answer is counted; later ones are not counted at all."""
+    provider, letters = make_provider(simulated.base_url), "x" * 100
+
+    def said(name: str, words: str, usage: str) -> str:
+        chunk = {"choices": [{"index": 0, "delta": {"content": words}, "finish_reason": "stop"}]}
+        data = f"data: {json.dumps(chunk)}\n\n{usage}data: [DONE]\n\n".encode()
+        return simulated.script(f"{name}-{alice.organization.slug}", data)
+
+    usage = 'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":20}}\n\n'
+    model = make_model(provider, f"sim-{provider.slug}?{said('counted', letters, usage)}")
+    synchronize(gateway)
+
+    def ask(**body: Any) -> Usage:
+        body = {"model": model.slug, "messages": [{"role": "user", "content": "hi"}], **body}
+        gateway.client.post(
+            "/v1/chat/completions",
+            content=json.dumps(body, indent=400),
+            headers={"Authorization": f"Bearer {alice.secret}", "Content-Type": "application/json"},
+        )
+        row = Usage.objects.filter(model=model.slug).order_by("-pk").first()
+        assert row is not None
+        return row
+
+    assert ask(stream=True).basis == "reported"
+    offer = model.offers.get()
+    offer.upstream_model = f"sim-{provider.slug}?{said('uncounted', letters, '')}"
+    offer.save()
+    synchronize(gateway)
+    for stream in (True, False):
+        found = ask(stream=stream)  # whatever blanks stand between
+        assert (found.basis, found.prompt_tokens, found.completion_tokens) == ("estimated", 1, 20)
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    parts = [image, {"type": "text", "text": "x" * 50}]
+    found = ask(stream=True, messages=[{"role": "user", "content": parts}])
+    assert (found.prompt_tokens, found.completion_tokens) == (8192 + 10, 20)
+    assert books(alice.organization).problems() == []
+
+
+def test_the_ledger_is_dated_as_the_generation_is(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    """A call that began in the last seconds of a month, and is settled in the next."""
+    hard(alice, "5")
+    provider = make_provider(simulated.base_url)
+    slug = make_model(provider, f"late-{provider.slug}?hold&tokens=2").slug
+    synchronize(gateway)
+    with dial(gateway) as line:
+        line.send(chat(alice.secret, slug))
+        simulated.until(waiting=1)
+        simulated.release()
+        line.answer()
+    usage = Usage.objects.get(model=slug)
+    assert usage.settled_at > usage.created_at
+    entries = LedgerEntry.objects.filter(generation=usage.id)
+    assert {entry.created_at for entry in entries} == {usage.created_at}
+    # And when its end becomes known anew: reversed and closed in the month it began in.
+    eve = datetime(2026, 10, 31, 23, 59, 55, tzinfo=UTC)
+    with database(owner_url()) as owner:
+        owner.execute("update billing_usage set created_at = %s, charge = 1 where id = %s", [eve, usage.id])
+        owner.execute("delete from billing_ledgerentry where generation = %s", [usage.id])
+        owner.execute("select billing_close(%s::uuid[])", [[usage.id]])
+    assert {entry.created_at for entry in LedgerEntry.objects.filter(generation=usage.id)} == {eve}

@@ -1,0 +1,97 @@
+"""What a process knows of its database, and says: whether it answers, how the clocks are, who holds up its cleaning."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from billing.backbone.connections import Connections
+from billing.models import Hold
+from gateway.process.database import Database, Pools
+from tests.simulated.process import SimulatedProvider
+from tests.stage.backbone import app_url, database, owner_url, run
+from tests.stage.cast import Tenant
+from tests.stage.product import launch, until
+from tests.stage.shelf import make_model, make_provider
+
+pytestmark = pytest.mark.backbone
+
+
+def looked(seconds: float = 0.0) -> Database:
+    """What a look finds, on a machine whose clock is `seconds` ahead."""
+
+    async def scenario() -> Database:
+        pools = Pools(app_url(), Connections(app_url()))
+        found = Database(pools, lambda: time.time() + seconds)
+        await found.look()
+        await pools.close()
+        return found
+
+    result: Database = run(scenario())
+    return result
+
+
+@pytest.mark.parametrize(("seconds", "agrees"), [(0, True), (50, True), (-50, True), (70, False), (-3600, False)])
+def test_a_clock_more_than_a_minute_off_does_not_agree(seconds: float, agrees: bool) -> None:
+    found = looked(seconds)
+    assert found.agrees is agrees
+    assert abs(found.ahead - seconds) < 5
+
+
+def test_it_knows_how_many_connections_there_may_be() -> None:
+    found = looked()
+    assert found.wanted > 0
+    assert found.allowed > 0
+
+
+def test_a_transaction_that_stays_open_is_seen() -> None:
+    async def scenario() -> float:
+        pools = Pools(app_url(), Connections(app_url()))
+        found = Database(pools)
+        await found.look()
+        until_seen = time.monotonic() + 10
+        while found.oldest_seconds < 0.2 and time.monotonic() < until_seen:
+            await found.look()
+        await pools.close()
+        return found.oldest_seconds
+
+    with database(owner_url()) as analyst:
+        analyst.execute("begin isolation level repeatable read")
+        analyst.execute("select 1")
+        assert run(scenario()) >= 0.2
+        analyst.execute("rollback")
+
+
+@pytest.fixture
+def hour_ahead() -> Iterator[str]:
+    """The way to a database whose clock is an hour ahead for whoever comes by it."""
+    with database(owner_url()) as owner:
+        owner.execute("create schema hour_ahead")
+        owner.execute(
+            "create function hour_ahead.clock_timestamp() returns timestamptz language sql"
+            " as $$select pg_catalog.clock_timestamp() + interval '1 hour'$$"
+        )
+        owner.execute("grant usage on schema hour_ahead to public")
+        before, joint, options = app_url().partition("options=")
+        words = quote("-c search_path=hour_ahead,pg_catalog,public ")
+        joint = "" if joint else "&" if "?" in before else "?"
+        yield f"{before}{joint}options={words}{options}"
+        owner.execute("drop schema hour_ahead cascade")
+
+
+def test_a_process_whose_clock_is_an_hour_off_takes_no_work_and_says_why(
+    hour_ahead: str, alice: Tenant, simulated: SimulatedProvider, tmp_path: Path
+) -> None:
+    model = make_model(make_provider(f"{simulated.url}/v1"))
+    gateway = launch(tmp_path, DATABASE_APP_URL=hour_ahead, EGRESS_ALLOW=simulated.url)
+    try:
+        until(lambda: gateway.readiness().get("missing") == ["clock"], 30)
+        assert -3700 < gateway.readiness()["clock_ahead_seconds"] < -3500
+        refused = gateway.chat(alice.secret, model.slug)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert "clock is -3600" in gateway.log.read_text()
+        assert not Hold.objects.filter(organization=alice.organization.pk).exists()
+    finally:
+        gateway.stop()

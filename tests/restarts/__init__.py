@@ -1,0 +1,1 @@
+"""Rolling restarts of gateways under load, of which no client may notice anything."""
