@@ -66,9 +66,6 @@ class MembershipRows(ReadOnly, Rows):
     fields = readonly_fields = ("user", "role")
     ordering = ("user__username",)
 
-    def has_view_permission(self, request: HttpRequest, obj: Organization | None = None) -> bool:
-        return super().has_view_permission(request, obj) and obj is not None and obj.memberships.exists()
-
 
 class ProjectRows(ReadOnly, Rows):
     """An organization's projects, to follow."""
@@ -92,7 +89,11 @@ class OrganizationPage(NeverDeleted, Page):
     ordering = ("slug",)
     readonly_fields = ("id", "created_at")
     fields = ("slug", "name", "active", "id", "created_at")
-    inlines = (ProjectRows, MembershipRows)
+    inlines = (ProjectRows,)
+
+    def get_inlines(self, request: HttpRequest, obj: Organization | None) -> Any:
+        """Its projects, and its members if it has any."""
+        return (*self.inlines, MembershipRows) if obj and obj.memberships.exists() else self.inlines
 
 
 class KeyRows(ReadOnly, Rows):

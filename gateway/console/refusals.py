@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
-from psycopg.errors import QueryCanceled
+from psycopg.errors import LockNotAvailable, QueryCanceled
 
 
 def refusal(request: HttpRequest, status: int, title: str, words: str) -> HttpResponse:
@@ -25,10 +25,12 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 class Patience(MiddlewareMixin):
-    """Turns a statement that took longer than the console's role may take into a page that says what to do."""
+    """Turns a statement that took or waited longer than the console's may into a page that says what to do."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """The page, for a statement that the database cancelled; nothing for any other error."""
+        if isinstance(exception.__cause__, LockNotAvailable):
+            return refusal(request, 503, "Busy", "Something else is at work on the same rows. Try again in a moment.")
         if not isinstance(exception.__cause__, QueryCanceled):
             return None
         words = (

@@ -186,8 +186,7 @@ def test_it_gives_no_role_that_does_nothing_and_shows_those_there_are(alice: Ten
     address = reverse("admin:accounts_organization_change", args=[alice.organization.pk])
     html = client.get(address).content.decode()
     assert "memberships-0-role" not in html
-    assert alice.user.username in html, html[html.index("memberships") :]
-    assert "owner" in html.lower()
+    assert "Owner" in html and 'name="memberships-TOTAL_FORMS" value="1"' in html
     forged = {"memberships-TOTAL_FORMS": "1", "memberships-INITIAL_FORMS": "0", "memberships-0-role": "auditor"}
     submit(client, address, "organization_form", **forged, **{"memberships-0-user": str(alice.user.pk)})
     assert list(alice.organization.memberships.values_list("role", flat=True)) == ["owner"]

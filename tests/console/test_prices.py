@@ -26,9 +26,10 @@ def model() -> Iterator[Model]:
     """A model with one offer, which has a price."""
     made = make_model(make_provider("https://vendor.example/v1"))
     yield made
-    provider = made.offers.first().provider
+    providers = [offer.provider for offer in made.offers.select_related("provider")]
     made.delete()
-    provider.delete()
+    for provider in providers:
+        provider.delete()
 
 
 def half() -> Tariff:
