@@ -167,7 +167,7 @@ def test_an_operator_ends_a_rest(offer: Offer) -> None:
     assert (mine.closed_by, others.closed_at) == ("operator", None)
     assert mine.closed_at is not None and mine.closed_at >= now
     assert shown(client, offer).state == "In use" and shown(client, other).state == "Rests"
-    (entry,) = LogEntry.objects.filter(object_id=str(offer.pk))
+    (entry,) = LogEntry.objects.filter(object_id=str(offer.pk), user_id=client.session["_auth_user_id"])
     assert entry.get_change_message() == "Rest ended."
 
 

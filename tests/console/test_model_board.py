@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from billing.models import Attempt
 from billing.rollups import make
-from routing.models import Model, Offer
+from routing.models import Model, Offer, OfferStatistics
 from tests.console.browser import console, make_usage
 from tests.console.test_health_board import attempt, published
 from tests.stage.cast import Tenant, make_tenant
@@ -59,7 +59,7 @@ def test_it_shows_speed_latency_and_uptime_by_provider(model: Model) -> None:
     assert [bar["level"] for bar in found.hours].count("bad") == 1 and len(found.hours) == 24
     assert sellers[two.provider.slug].figures.uptime == 1.0
     html = response.content.decode()
-    assert "66.67 tps" in html and "66.6 %" in html and re.search(r"<dd>(19|20|21)\d ms</dd>", html)
+    assert "66.67 tps" in html and "66.6 %" in html and re.search(r"<dd>(19|20|21)\d ms\s*</dd>", html)
 
 
 @pytest.mark.row("B396")
@@ -113,3 +113,13 @@ def test_it_is_for_operators(model: Model) -> None:
     path = reverse("health_model", args=[model.pk])
     assert console(superuser=False).get(path).status_code == 403
     assert Client().get(path).status_code == 302
+
+
+def test_calls_of_a_moment_ago_are_shown_before_the_month_is_published(model: Model) -> None:
+    offer, _ = offers(model)
+    attempt(offer)
+    published()
+    OfferStatistics.objects.filter(window="30d").delete()
+    response = console().get(reverse("health_model", args=[model.pk]))
+    (seller,) = (one for one in response.context["sellers"] if one.slug == offer.provider.slug)
+    assert (seller.figures.attempts, seller.figures.uptime) == (1, 1.0)
