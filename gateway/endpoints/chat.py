@@ -9,7 +9,7 @@ from gateway.endpoints.queueing import Queue
 from gateway.files.named import look_up_files
 from gateway.generation import explaining
 from gateway.process import process
-from gateway.process.parsing import is_light
+from gateway.process.heavy_bodies import is_light
 from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.relay import relay
 from gateway.request.parameters import IGNORED_HEADER, header_value

@@ -15,7 +15,7 @@ from gateway.protocols.openai_chat.request.fields import MAX_CAP, MAX_KEY, MAX_P
 from gateway.protocols.openai_chat.request.messages import MAX_MESSAGES
 from gateway.protocols.openai_chat.request.reasoning import EFFORTS, MAX_BUDGET
 from gateway.protocols.openai_chat.request.request import MAX_CHOICES
-from gateway.protocols.openai_chat.request.routing import FACTORS, MAX_NAMES, STRATEGIES
+from gateway.protocols.openai_chat.request.routing_fields import FACTORS, MAX_NAMES, STRATEGIES
 from gateway.protocols.openai_chat.request.tools import MAX_TOOLS
 from gateway.wire.dialects import STANDARD
 

@@ -18,8 +18,8 @@ from gateway.process.database import Database, Pools
 from gateway.process.deadline import boot_time
 from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
+from gateway.process.heavy_bodies import Parser
 from gateway.process.lengths import Lengths
-from gateway.process.parsing import Parser
 from gateway.process.published import Statistics
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.protocols.openai_chat import ChatRequest
-from gateway.protocols.openai_chat.request.routing import ModelRoutingWish
+from gateway.protocols.openai_chat.request.routing_fields import ModelRoutingWish
 from gateway.wire import strict_json
 from routing.catalog import Model
 from routing.health.health import Health

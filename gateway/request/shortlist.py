@@ -12,7 +12,7 @@ from itertools import islice
 from accounts.callers import Caller
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest
-from gateway.protocols.openai_chat.request.routing import ModelRoutingWish
+from gateway.protocols.openai_chat.request.routing_fields import ModelRoutingWish
 from gateway.request.naming import pool, reachable
 from routing.catalog import Model, Offer
 from routing.planning.policy import Policy

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.protocols.openai_chat import ChatRequest
-from gateway.protocols.openai_chat.request.routing import RoutingWish, read_routing
+from gateway.protocols.openai_chat.request.routing_fields import RoutingWish, read_routing
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
 from gateway.wire.header_fields import Fields

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.protocols.openai_chat.answer import content, finish
+from gateway.protocols.openai_chat.answer import content
+from gateway.protocols.openai_chat.answer import finish_words as finish
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
 from gateway.protocols.openai_chat.answer.message import Draft, deltas, reasoning_bytes, text_bytes

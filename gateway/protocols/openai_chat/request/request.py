@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
 from gateway.protocols.openai_chat.request.fields import CHECKS, end_user, stops, web_search
-from gateway.protocols.openai_chat.request.forms import (
+from gateway.protocols.openai_chat.request.foreign_forms import (
     JSON_WISH_BYTES,
     rewrite,
     tools_without_cache_control,
@@ -21,7 +21,7 @@ from gateway.protocols.openai_chat.request.messages import look, outline
 from gateway.protocols.openai_chat.request.overrides import refuse_overrides
 from gateway.protocols.openai_chat.request.parts import NO_MEDIA
 from gateway.protocols.openai_chat.request.reasoning import ReasoningWish, read_wish
-from gateway.protocols.openai_chat.request.routing import (
+from gateway.protocols.openai_chat.request.routing_fields import (
     ModelRoutingWish,
     RoutingWish,
     not_understood,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.protocols.openai_chat.request.routing import ModelRoutingWish, RoutingWish
+from gateway.protocols.openai_chat.request.routing_fields import ModelRoutingWish, RoutingWish
 from gateway.wire.dialects import DIALECTS
 from tests.protocols.openai_chat.requests import HI, ask, fault, read, refused, sent, take
 
