@@ -7,7 +7,7 @@
       const words = select.getAttribute("aria-label") || select.labels?.[0]?.textContent;
       if (box && words) {
         box.removeAttribute("aria-labelledby");
-        box.setAttribute("aria-label", `${words.trim()}: ${select.selectedOptions[0]?.textContent.trim() || "none"}`);
+        box.setAttribute("aria-label", `${words.trim().replace("*", "")}: ${select.selectedOptions[0]?.textContent.trim() || "none"}`);
       }
     }
   };
