@@ -223,7 +223,7 @@ def test_the_console_exports_what_is_filtered(server: Gateway, alice: Tenant, ch
         everything = client.get(EXPORT, params={**asked, "status": "", "created_at_from_0": "2020-01-01"})
         nothing = client.get(EXPORT, params={**asked, "created_at_from_0": "nonsense"})
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
-    assert response.headers["content-disposition"].startswith('attachment; filename="generations-2')
+    assert response.headers["content-disposition"].startswith('attachment; filename="generations-until-2')
     assert response.headers["content-disposition"].endswith('Z.csv"')
     assert "no-store" in response.headers["cache-control"]
     assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
