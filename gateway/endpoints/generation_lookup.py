@@ -68,8 +68,8 @@ def rating(
 ) -> dict[str, Any]:
     """The bill, line by line: bill = origin - discount in every line and in the sum, and the lines add up to the sum.
 
-    `discount` is what lies beyond the hold of a hard budget, which nobody pays; it is taken off the first lines. With
-    one unknown price the amounts of the whole are null, and every discount too.
+    `discount` is what the hard budgets did not cover, which nobody pays; it is taken off the first lines. A line of
+    unknown price has null for its amounts and is not in the sum, which is null itself when no price is known.
     """
     left = discount
     details = []

@@ -38,3 +38,13 @@ class Estimate:
             return Tokens(prompt, written)
         # Counts that came before the end: the prompt's are right, the answer's are of its beginning.
         return told.replaced(prompt=told.prompt or prompt, completion=max(written, told.completion))
+
+
+def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: AnswerReader | None) -> None:
+    """Notes what a token of a model's text stood for in an answer, if the provider counted it."""
+    if reader is None or reader.usage is None or not reader.counted:
+        return
+    usage = reader.usage
+    # Thoughts that were not shown are no text of ours.
+    written = usage.completion - usage.audio_output - (0 if reader.reasoning_bytes else usage.reasoning)
+    tokenizers.learn(candidate.model.slug, reader.relayed_bytes, written)

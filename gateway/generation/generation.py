@@ -29,7 +29,7 @@ from gateway.generation import continuation, explaining
 from gateway.generation.attempt import Attempt
 from gateway.generation.bill import Bill, bill
 from gateway.generation.dialling import Pace
-from gateway.generation.estimate import Estimate
+from gateway.generation.estimate import Estimate, learn_text
 from gateway.generation.holding import cap_paid, hold, hold_item, learn
 from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, unavailable
@@ -391,6 +391,7 @@ class Generation:
         self._count(row, owed)
         if owed.basis is Basis.REPORTED:
             learn(self._process.lengths, self.call, self.attempt.candidate, owed.tokens)
+            learn_text(self._process.tokenizers, self.attempt.candidate, self.attempt.reader)
         return self._ending
 
     def _count(self, row: Settlement, owed: Bill) -> None:

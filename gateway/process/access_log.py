@@ -7,6 +7,7 @@ at DEBUG it is all of them. A line is written at once, without the steps of `log
 import logging
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -64,4 +65,5 @@ def write(request_id: str, path: str, caller: Caller | None, status: int, began:
             "prompt_tokens": generation.prompt_tokens,
             "completion_tokens": generation.completion_tokens,
         }
-    _lines.msg("request", **line)
+    with suppress(OSError):  # a full disk costs the line, not the answer
+        _lines.msg("request", **line)

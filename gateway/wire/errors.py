@@ -35,11 +35,14 @@ def let_go(error: BaseException | None) -> None:
     """Frees what an error has come through, once it has been told.
 
     Its traceback holds the frames, and with them the request, its reader and its body; those hold the error. Only the
-    collector would find such a circle, and it comes late.
+    collector would find such a circle, and it comes late. So would it one of errors: what is kept and raised anew while
+    that is handled which it has caused has its own consequence for a context.
     """
     while error is not None:
         error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+        before = error.__cause__ or error.__context__
+        error.__cause__ = error.__context__ = None
+        error = before
 
 
 class GatewayError(Exception):

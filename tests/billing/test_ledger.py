@@ -83,10 +83,17 @@ FAULTS = (
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_upstreams_failure_is_closed_once(
-    gateway: Gateway, provider: Provider, bounded: Tenant, fault: str, stream: bool
+    gateway: Gateway,
+    simulated: SimulatedProvider,
+    provider: Provider,
+    bounded: Tenant,
+    fault: str,
+    stream: bool,
 ) -> None:
     model = make_model(provider, f"sim-{provider.slug}?tokens=6&{fault}")
     synchronize(gateway)
+    simulated.reset()
+    simulated.until(sockets=0)  # the end of a kept connection would be another attempt
     answer = gateway.chat(bounded.secret, model.slug, stream=stream)
     row = only_row(bounded)
     final = answer.status_code == 200 and ("data: [DONE]" in answer.text if stream else "choices" in answer.json())

@@ -123,6 +123,6 @@ CONTROL. GET /control/state (waiting, sockets, answering, peak, requests, ended)
 since the last reset), POST /control/release (`?n=2`: only the two that wait longest), POST
 /control/script/NAME (the body is the recording; see scripts.py for what the query may say), POST
 /control/model/NAME (the body is `key=value&...`: what NAME does from now on, under what a request's own
-options add), POST /control/reset (aborts answers under way, forgets counters, recordings and behaviours; the
-bill's file stays). `--key` guards what is billed, and nothing else.
+options add), POST /control/reset (aborts answers under way, closes idle connections, forgets counters,
+recordings and behaviours; the bill's file stays). `--key` guards what is billed, and nothing else.
 """

@@ -71,7 +71,7 @@ class SimulatedProvider:
         self._control("POST", f"model/{quote(model)}", options.encode())
 
     def reset(self) -> None:
-        """Aborts what is under way, forgets counters, recordings, behaviours; the bill begins anew."""
+        """Aborts what is under way, closes idle connections, forgets counters, recordings, behaviours and the bill."""
         self._control("POST", "reset")
 
     def stop(self) -> None:

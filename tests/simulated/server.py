@@ -216,9 +216,14 @@ class Simulated:
         }
 
     def reset(self) -> None:
-        """Aborts the answers under way; forgets all but the bill's file, the keys and the folder."""
+        """Aborts the answers under way and closes idle connections; forgets all but the bill's file, the keys and the
+        folder.
+        """
         for exchange in tuple(self.answering):
             exchange.abort()
+        for connection in tuple(self.connections):
+            if not connection.control:
+                connection.close()
         self._forget()
         self.catalog.reset()
         self.scripts.registered.clear()

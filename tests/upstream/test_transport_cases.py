@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.models import Usage
+from billing.models import Attempt, Usage
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, synchronize
@@ -13,10 +13,13 @@ from tests.stage.shelf import make_model, make_provider
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("behaviour", ["tokens=2&idle=200ms", "tokens=2&fault=keepalive_race"])
+@pytest.mark.parametrize(
+    ("behaviour", "attempts"), [("tokens=2&idle=200ms", [1, 1, 1]), ("tokens=2&fault=keepalive_race", [1, 2, 2])]
+)
 def test_a_kept_connection_that_the_provider_closes_costs_nobody_an_answer(
-    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, behaviour: str, stream: bool
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, behaviour: str, attempts: list[int], stream: bool
 ) -> None:
+    """Closed while it was kept it is not used; reset by the next request, that is sent once more, and on the books."""
     model = make_model(make_provider(simulated.base_url), f"sim-small?{behaviour}&prompt=77").slug
     synchronize(gateway)
     before = len(simulated.bill())
@@ -25,26 +28,39 @@ def test_a_kept_connection_that_the_provider_closes_costs_nobody_an_answer(
         if "idle" in behaviour:
             simulated.until(sockets=0)
     assert len(simulated.bill()) == before + 3
-    assert [usage.attempts for usage in Usage.objects.filter(model=model)] == [1, 1, 1]
+    rows = Usage.objects.filter(model=model).order_by("pk")
+    assert [row.attempts for row in rows] == attempts
+    faults = [[tried.fault for tried in Attempt.objects.filter(generation=row.id).order_by("number")] for row in rows]
+    assert faults == [["unreachable"] * (count - 1) + [""] for count in attempts]
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "new"])
 @pytest.mark.parametrize("fault", ["reset_before", "close_before", "reset_headers"])
 def test_a_reset_before_the_answer_is_a_plain_error_in_our_own_words(
-    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, fault: str, stream: bool
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, fault: str, kept: bool, stream: bool
 ) -> None:
-    model = make_model(make_provider(simulated.base_url), f"sim-small?fault={fault}&prompt=78").slug
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, f"sim-small?fault={fault}&prompt=78").slug
+    sound = make_model(provider).slug
     synchronize(gateway)
+    simulated.reset()
+    simulated.until(sockets=0)  # no connection is kept
+    if kept:
+        assert gateway.chat(alice.secret, sound).status_code == 200
     before = len(simulated.bill())
     response = gateway.chat(alice.secret, model, stream=stream)
     assert response.status_code == 502
     error = response.json()["error"]
     assert error["code"] in ("upstream_unreachable", "upstream_truncated")
     assert error["message"] in ("The provider could not be reached.", "The provider's answer broke off.")
-    # On a connection that is new the request may have been carried out: it is not sent again.
-    assert len(simulated.bill()) - before <= 2
+    # A kept connection may have ended by itself, so there is another attempt. On a new one, or once a byte of the
+    # answer has come, the request may have been carried out: it is not sent again.
+    attempts = 2 if kept and fault != "reset_headers" else 1
+    assert len(simulated.bill()) - before <= attempts
     usage = Usage.objects.get(model=model)
-    assert (usage.attempts, usage.charge) == (1, Decimal(0))
+    assert (usage.attempts, usage.charge) == (attempts, Decimal(0))
+    assert Attempt.objects.filter(generation=usage.id).count() == attempts
 
 
 def test_a_reset_amid_an_answer_is_told_in_the_stream_and_billed_in_part(

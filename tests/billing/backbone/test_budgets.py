@@ -159,24 +159,35 @@ def test_nested_budgets_are_taken_all_or_none(alice: Tenant, tmp_path: Path) -> 
     budget(alice, "9", "month")
     budget(alice, "8", "day", project=alice.project)
     budget(alice, "3", "total", project=alice.project, key=alice.key)
+    keys = [alice.key.pk, second.pk]
     items = [wanted(key, min_cap=100) for key in (alice.key, second) for _ in range(100)]
     random.Random(3).shuffle(items)
 
-    async def scenario() -> list[Any]:
+    def on_the_books() -> tuple[dict[str, Decimal], int]:
+        """What is held by period, and how many hold it."""
+        with database(owner_url()) as found:
+            organization = [alice.organization.pk]
+            held = found.execute("select period, held from billing_counter where organization = %s", organization)
+            ((count,),) = found.execute("select count(*) from billing_hold where key = any(%s)", [keys])
+            return dict(held.fetchall()), count
+
+    async def scenario() -> tuple[list[Any], tuple[dict[str, Decimal], int]]:
         async with backbone(tmp_path / "a") as a, backbone(tmp_path / "b") as b:
             doors = (a.admission, b.admission)
-            return await asyncio.gather(
+            answers = await asyncio.gather(
                 *(doors[n % 2].hold(item) for n, item in enumerate(items)), return_exceptions=True
             )
+            return answers, on_the_books()
 
-    answers = run(scenario())
+    answers, (found, holds) = run(scenario())
     held = Tally(item.key for item, answer in zip(items, answers, strict=True) if not isinstance(answer, Exception))
     assert all(isinstance(answer, Refused) for answer in answers if isinstance(answer, Exception))
     assert sum(held.values()) == 8
     assert held[alice.key.pk] <= 3
-    found = {c.period: c.held for c in Counter.objects.filter(organization=alice.organization.pk)}
     assert found == {"month": 8, "day": 8, "total": held[alice.key.pk]}
-    assert Hold.objects.filter(organization=alice.organization.pk).count() == 8
+    assert holds == 8
+    # Processes that stop end what they hold.
+    assert on_the_books() == (dict.fromkeys(("month", "day", "total"), Decimal(0)), 0)
 
 
 def test_freed_money_is_spent_to_the_last(alice: Tenant, tmp_path: Path) -> None:
@@ -256,19 +267,20 @@ def test_the_cap_is_never_lowered_below_the_keys_least(
     assert gateway.chat(secret, model.slug, max_tokens=40).status_code == 200
 
 
-def test_a_charge_above_the_hold_is_not_the_tenants(
+def test_a_charge_above_the_hold_takes_what_the_budget_has_and_the_rest_is_not_the_tenants(
     gateway: Gateway, provider: Provider, cents: Tariff, alice: Tenant
 ) -> None:
-    """The provider says more than its cap."""
+    """The provider says more than its cap: 50 cents, when 30 were held of a budget of 40."""
     rule = budget(alice, "0.40")
     model = make_model(provider, f"sim-{provider.slug}?tokens=50&ignore_max", cents)
     synchronize(gateway)
     answer = gateway.chat(alice.secret, model.slug, max_tokens=30)
     assert answer.status_code == 200
     usage = Usage.objects.get(organization=alice.organization.pk)
-    assert (usage.basis, usage.charge, usage.overrun) == ("capped", Decimal("0.30"), Decimal("0.20"))
+    assert (usage.basis, usage.charge, usage.overrun) == ("capped", Decimal("0.40"), Decimal("0.10"))
     assert usage.provider_cost == Decimal("0.25")
-    assert Counter.objects.get(subject=rule.subject).used == Decimal("0.30")
+    counter = Counter.objects.get(subject=rule.subject)
+    assert (counter.used, counter.held) == (Decimal("0.40"), Decimal(0))
     assert books(alice.organization).problems() == []
 
 
