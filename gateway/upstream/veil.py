@@ -9,6 +9,7 @@ provider that means to tell it can tell it in a way that nobody reads: against t
 import re
 from base64 import b64encode
 from functools import lru_cache
+from string import ascii_letters, digits
 
 HIDDEN = "[key]"
 SHORTEST = 8  # characters; a shorter secret is a placeholder such as "none", and a word of many an answer
@@ -17,9 +18,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")  # what encoders escape only where they
 
 
 class Veil:
-    """What one secret looks like. `reach` is by how many bytes its longest form may be cut short at an end."""
+    """What one secret looks like. `reach` is by how many bytes its longest form may be cut short at an end, `letters`
+    are the bytes that any form is made of.
+    """
 
-    __slots__ = ("_bytes", "_signs", "_text", "reach")
+    __slots__ = ("_bytes", "_signs", "_text", "letters", "reach")
 
     def __init__(self, secret: str) -> None:
         coded = [secret.encode().hex(), *(_base64(secret, before) for before in range(3))]
@@ -31,6 +34,7 @@ class Veil:
         alike = [max(_PLAIN.findall(secret), key=len, default=""), coded[0], coded[0].upper(), *map(_alike, coded[1:])]
         self._signs = tuple(sign.encode() for sign in alike)
         self.reach = 9 * len(secret)  # as `\\\u0073`
+        self.letters = (secret + ascii_letters + digits + "+/-_\\%&#;").encode()
 
     def over(self, text: str) -> str:
         """The text without the secret."""
@@ -47,7 +51,8 @@ class Veil:
 class Veiled:
     """One answer's bytes as they come, cut anywhere: what may yet become the secret waits for what follows.
 
-    No form of a secret goes over a blank or the end of a line, and an event ends with one: of a stream nothing waits.
+    No form of a secret goes over a blank, a brace or the end of a line, and an event ends with one: of a stream nothing
+    waits, and of the beginning of a body so little that it is seen to have begun.
     """
 
     __slots__ = ("_held", "_veil")
@@ -59,10 +64,7 @@ class Veiled:
     def feed(self, data: bytes) -> bytes:
         """What is sure of the bytes so far."""
         data = self._veil.over_bytes(self._held + data if self._held else data)
-        if data.endswith(b"\n"):
-            self._held = b""
-            return data
-        sure = max(len(data) - self._veil.reach, data.rfind(b"\n") + 1, data.rfind(b" ") + 1)
+        sure = max(len(data) - self._veil.reach, len(data.rstrip(self._veil.letters)))
         self._held = data[sure:]
         return data[:sure]
 

@@ -351,19 +351,20 @@ LIES = [
         f"{TEXT}&wrong_usage={lie}",
         Answered("estimated", suspect=True),
     )
-    for lie in ("negative", "float", "string", "bool", "nan", "infinite", "huge", "partial")
+    for lie in ("negative", "float", "string", "bool", "nan", "infinite", "huge")
 ] + [
     Row(
         f"usage that is {lie}",
-        "Usage that never came is estimated",
+        "Usage that never came is estimated, and so is one whose total alone did",
         f"{TEXT}&wrong_usage={lie}",
         Answered("estimated"),
     )
-    for lie in ("null", "missing")
+    for lie in ("null", "missing", "partial")
 ] + [
     Row("usage that is empty", "Usage without counts is no usage", f"{TEXT}&wrong_usage=empty", Answered("estimated")),
     Row("usage twice", "The last of two usages stands", f"{TEXT}&wrong_usage=twice", Answered()),
-    Row("usage that does not add up", "The parts are billed, not their sum", f"{TEXT}&wrong_usage=total", Answered()),
+    Row("usage that does not add up", "A total above its parts is hidden thinking: billed as completion, and marked",
+        f"{TEXT}&wrong_usage=total", Answered(suspect=True)),
     Row("usage of other counts", "What the provider reports is what it bills", f"{TEXT}&wrong_usage=mismatch",
         Answered()),
 ]  # fmt: skip
