@@ -8,7 +8,7 @@ BIN := .venv/bin
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance faults cuts reads plans fuzz restarts pauses check format bench lock environment
+.PHONY: help run manage test conformance faults attacks cuts reads plans fuzz restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +24,13 @@ manage: environment ## Run a manage.py command on what `make run` has started: m
 test: environment ## Run all tests, against a real PostgreSQL and Valkey
 	$(BIN)/python -m pytest -n logical $(ARGS)
 
+attacks: environment ## Attack on the whole scale (make test: a third of it)
+	ATTACKS=whole READERS=250,1000 $(BIN)/python -m pytest tests/attacks $(ARGS)
+
 cuts: environment ## Cut 10,000 clients off at random bytes (make test: 300)
 	CLIENT_CUTS=10000 $(BIN)/python -m pytest tests/generation/test_client_faults.py $(ARGS)
 
-reads: environment ## Read the books 250, 1,000 and 5,000 at once while others pay (make test: not 5,000)
+reads: environment ## Read the books 250, 1,000 and 5,000 at once while others pay (make test: 1,000)
 	READERS=250,1000,5000 $(BIN)/python -m pytest tests/attacks/test_reads.py $(ARGS)
 
 plans: environment ## Fill a million counters after the plans are kept (make test: 50,000)

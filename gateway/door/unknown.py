@@ -30,6 +30,7 @@ def no_such_endpoint(method: str, path: str) -> NotFound:
     """The refusal of a path: it names the path, and what to use."""
     shown = "".join(c if c.isprintable() else "?" for c in path[:MOST_SHOWN])
     instead = INSTEAD.get(path.rstrip("/").rpartition("/")[2], f"Chat completions are {CHAT}, models GET /v1/models.")
+    method = "GET" if method == "HEAD" else method  # the length that HEAD is told is that of GET's answer
     return NotFound(f"There is no endpoint {method} {shown}. {instead}")
 
 

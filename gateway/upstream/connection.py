@@ -116,7 +116,7 @@ class Line(ResponseHandler):
         # aiohttp forgets the body of a connection that we aborted, and takes one that is delimited by the
         # close for complete even when that was a reset.
         if body is not None and unfinished and body.exception() is None and (exc or not body.is_eof()):
-            body.set_exception(ClientPayloadError(f"connection lost: {exc!r}"))
+            body.set_exception(ClientPayloadError(f"connection lost: {exc}"))
         # The body finds the way here, to resume the reading; the way back would close a circle, and the trace of the
         # body's exception leads through here.
         self._answer = body = None

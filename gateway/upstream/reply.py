@@ -1,6 +1,7 @@
 """An upstream's answer, read as it comes: its body decoded, its connection given back, its faults in our words."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 
 from aiohttp import ClientError
@@ -17,8 +18,9 @@ from routing.egress import ForbiddenAddress
 from routing.health.faults import Fault
 
 MAX_BODY = 32 * 1024 * 1024
-MOST_SAID, MOST_QUOTED = 500, 100  # characters of an exception that are kept
+MOST_SAID = 500  # characters of an exception that are kept
 RELEASE_SECONDS = 0.25  # How long a connection is worth waiting for when only its last bytes are missing.
+_QUOTE = re.compile(r"(?<!\w)b?['\"].*", re.DOTALL)  # to the end of what is said; not the apostrophe of a word
 
 
 class Reply:
@@ -216,6 +218,9 @@ def fault_of(exc: BaseException, *, begun: bool = False, status: int | None = No
         kind = Fault.TRUNCATED if begun else Fault.UNREACHABLE
     # A body that stops being HTTP is one that nobody can read.
     unreadable = kind is Fault.INVALID_RESPONSE and status is not None
-    # A parser's words quote what it could not read, and that may be an answer.
-    said = str(cause)[:MOST_QUOTED] if kind is Fault.INVALID_RESPONSE else str(cause)[:MOST_SAID]
-    return UpstreamFault(kind, f"{type(cause).__name__}: {said}", upstream_status=status, unreadable=unreadable)
+    said = str(cause)
+    if not isinstance(cause, OSError):
+        # The library quotes what it could not read. That may be an answer, or a part of our secret that no veil knows.
+        said = _QUOTE.sub("…", said)
+    detail = f"{type(cause).__name__}: {said[:MOST_SAID]}"
+    return UpstreamFault(kind, detail, upstream_status=status, unreadable=unreadable)

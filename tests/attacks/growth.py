@@ -6,7 +6,9 @@ import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 
-SIZES = (60, 600, 6000)
+from tests.attacks.scale import WHOLE
+
+SIZES = (60, 600, 6000) if WHOLE else (20, 200, 2000)
 # A tenfold of the input may take this much more time: linear is 10, quadratic 100. What takes less than `UNSEEN`
 # seconds of the processor is too short to tell.
 MOST_TIMES = 25

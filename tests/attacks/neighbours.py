@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.attacks.scale import WHOLE
 from tests.stage.product import Gateway
 
 MOST_SECONDS = 1.0  # a median of a victim's: what is under it is no attacker's doing but this machine's
+ATTEMPTS = 3  # what else runs on the machine may spoil one; an attack that works spoils all
 
 
 @dataclass
@@ -59,12 +61,15 @@ def attacked(*attackers: Callable[[], object]) -> Iterator[None]:
             thread.join()
 
 
-def holds(victim: Victim, *attackers: Callable[[], object], times: int = 20) -> None:
+def holds(victim: Victim, *attackers: Callable[[], object], times: int = 20 if WHOLE else 10) -> None:
     """Asserts that the victim's median at most doubles beside the attackers, and that nothing of it fails."""
-    quiet = victim.median(times)
-    with attacked(*attackers):
-        victim.median(3)  # the attack is under way
-        beset = victim.median(times)
-    assert set(victim.statuses) == {200}, victim.statuses
-    assert beset <= max(2 * quiet, MOST_SECONDS), f"{quiet:.3f} s, and {beset:.3f} s beside the attack"
-    print(f"median {quiet * 1000:.1f} ms, beside the attack {beset * 1000:.1f} ms")
+    for attempt in range(ATTEMPTS):
+        quiet = victim.median(times)
+        with attacked(*attackers):
+            victim.median(3)  # the attack is under way
+            beset = victim.median(times)
+        assert set(victim.statuses) == {200}, victim.statuses
+        print(f"{attempt}: median {quiet * 1000:.1f} ms, beside the attack {beset * 1000:.1f} ms")
+        if beset <= max(2 * quiet, MOST_SECONDS):
+            return
+    raise AssertionError(f"{quiet:.3f} s, and {beset:.3f} s beside the attack")

@@ -90,7 +90,8 @@ def test_more_than_any_request_needs_is_refused(gateway: Gateway, alice: Tenant,
 
 def test_a_long_body_arrives_whole(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     """It is parsed in another process and written in pieces: not a character is lost on the way."""
-    slug = make_model(make_provider(simulated.base_url), "sim-small?echo").slug
+    provider = make_provider(simulated.base_url)
+    slug = make_model(provider, "sim-small?echo", max_output=1_000_000).slug  # the answer says all that was asked
     synchronize(gateway)
     said = 'é"\\\n\u2028😀' * 300_000
     answer = gateway.chat(alice.secret, slug, messages=[{"role": "user", "content": said}], metadata={"a": "b"})

@@ -141,9 +141,18 @@ def test_an_error_event_that_echoes_it(
     _check(gateway, model, answer, since)
 
 
-@pytest.mark.parametrize(
-    "body", [b"HTTP/1.1 200 %s\r\nX: 1\r\n\r\n", b"%s\r\n\r\n", b"HTTP/1.1 200 OK\r\n%s\x00: 1\r\n\r\n"]
-)
+NO_HTTP = [
+    b"HTTP/1.1 200 %s\r\nX: 1\r\n\r\n",
+    b"%s\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n%s\x00: 1\r\n\r\n",
+    # Who quotes so many characters, or bytes as they came, shows a part of it that nobody knows for what it is.
+    b"HTTP/1.1 200 OK\r\nX: " + b"x" * 450 + b"%s\x00\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("body", NO_HTTP)
 def test_what_is_no_http_at_all(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, body: bytes) -> None:
     model = _model(simulated, "raw", body.replace(b"%s", SECRET.encode()), transfer="raw", end="cut")
     synchronize(gateway)

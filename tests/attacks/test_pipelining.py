@@ -38,7 +38,8 @@ def test_bodies_of_every_size_may_wait(gateway: Gateway, alice: Tenant, simulate
     slug = make_model(make_provider(simulated.base_url), "sim-small?tokens=3&prompt=5").slug
     synchronize(gateway)
     sizes = [1, 900, 1100, 5000, 70_000, 300_000, 2_000_000]
-    requests = [chat(alice.secret, slug, user="u", messages=[{"role": "user", "content": "w" * n}]) for n in sizes]
+    texts = [("w " * n)[:n] for n in sizes]  # in words, three of which come back
+    requests = [chat(alice.secret, slug, user="u", messages=[{"role": "user", "content": text}]) for text in texts]
     chunked = head(f"POST {CHAT}", f"Authorization: Bearer {alice.secret}", "Transfer-Encoding: chunked")
     requests.append(chunked + b"1\r\n{\r\n" + b"1\r\n}\r\n" * 2000 + b"0\r\n\r\n")
     with dial(gateway) as line:

@@ -23,7 +23,7 @@ from tests.stage.product import Gateway, running, synchronize, until
 from tests.stage.shelf import make_model, make_provider
 from tests.stage.slow import slow
 
-READERS = [int(count) for count in os.environ.get("READERS", "250,1000").split(",")]  # `make reads`: 5,000 too
+READERS = [int(count) for count in os.environ.get("READERS", "1000").split(",")]  # `make reads`: 5,000 too
 DELAY = 0.05  # seconds of each answer of the database
 PAID = 15
 POOLS = {"PAID": 6, "READ": 4, "FILE": 2, "ERRAND": 3}

@@ -77,7 +77,8 @@ def tenant(counted: Counted, alice: Tenant, simulated: SimulatedProvider) -> dic
     provider = make_provider(simulated.base_url)
     names = {
         "plain": "sim-small?tokens=5",
-        "slow": "sim-small?tokens=200&pace=50ms",
+        # Read on without its client, to its end.
+        "slow": "sim-small?tokens=40&pace=25ms",
         "fails": "sim-small?status=500",
         "breaks": "sim-small?tokens=20&fault=cut_mid@5",
     }

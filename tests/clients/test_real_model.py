@@ -11,6 +11,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from accounts.models import ApiKey, OnLeave
 from billing.models import Usage
 from tests.clients.foreign import serving
 from tests.clients.real_model import model_file
@@ -116,7 +117,9 @@ def test_a_cap_ends_it_and_a_schema_shapes_it(llama: Llama, alice: Tenant) -> No
     assert told["city"] in ("Paris", "Rome")
 
 
-def test_it_stops_thinking_when_its_reader_leaves(llama: Llama, alice: Tenant) -> None:
+def test_it_stops_thinking_when_the_reader_of_a_key_that_stops_leaves(llama: Llama, alice: Tenant) -> None:
+    ApiKey.objects.filter(pk=alice.key.pk).update(on_leave=OnLeave.STOP)
+    synchronize(llama.gateway)
     story: Any = [{"role": "user", "content": "Count from one to one thousand, in words."}]
     with (
         llama.client(alice) as client,

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
 
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, launch, until
@@ -63,10 +66,21 @@ def test_a_stranger_cannot_fill_the_consoles_memory_or_disk(console: Gateway) ->
             assert answer.headers["connection"] == "close"
 
 
-def test_a_form_of_the_console_still_arrives_whole(console: Gateway) -> None:
-    page = console.client.get(FORM)
-    token = page.text.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]
-    form = {"csrfmiddlewaretoken": token, "username": "nobody", "password": "x" * 100_000, "next": "/console/"}
-    answer = console.client.post(FORM, data=form, headers={"Referer": f"{console.url}{FORM}"})
-    assert answer.status_code == 200
-    assert "correct" in answer.text
+def test_a_form_of_the_console_arrives_whole_with_a_session(console: Gateway, alice: Tenant) -> None:
+    def login(password: str, **cookies: str) -> httpx.Response:
+        with httpx.Client(base_url=console.url, cookies=cookies, trust_env=False) as client:
+            page = client.get(FORM)
+            token = page.text.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]
+            form = {"csrfmiddlewaretoken": token, "username": "nobody", "password": password, "next": "/console/"}
+            return client.post(FORM, data=form, headers={"Referer": f"{console.url}{FORM}"})
+
+    session = SessionStore()
+    session[SESSION_KEY] = str(alice.user.pk)
+    session.create()
+    assert session.session_key
+    told = login("x" * 60_000)
+    assert (told.status_code, "correct" in told.text) == (200, True)
+    refused = login("x" * 100_000)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "request_too_large")
+    told = login("x" * 100_000, **{settings.SESSION_COOKIE_NAME: session.session_key})
+    assert (told.status_code, "correct" in told.text) == (200, True)

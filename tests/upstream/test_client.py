@@ -235,6 +235,7 @@ async def test_what_is_not_an_http_answer_is_an_invalid_response(said: tuple[str
         fault = await fault_of(upstream, server)
         assert fault.kind is Fault.INVALID_RESPONSE
         assert fault.message == "The provider's answer could not be understood." and len(fault.detail) <= 500
+        assert "b'" not in fault.detail and "y" * 20 not in fault.detail  # what was received is not quoted
         # The connection is not used again, and nothing was tried twice.
         await fault_of(upstream, server)
         assert (server.connections, len(server.requests)) == (2, 2)
