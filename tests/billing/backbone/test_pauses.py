@@ -111,6 +111,7 @@ def test_nobody_is_given_the_money_of_streams_that_may_go_on(
     away: Callable[[Gateway, Gate], AbstractContextManager[None]],
 ) -> None:
     Budget.objects.create(organization=alice.organization, period="total", amount=BUDGET, hard=True)
+    ApiKey.objects.filter(pk=alice.key.pk).update(min_output_cap=CAP)  # nobody's cap is lowered to what is left
     dear = make_tariff(input="0", output="100000")  # a dime a token
     provider = make_provider(simulated.base_url, idle_timeout=300)
     pace = f"pace={1000 * PAUSE_SECONDS * 1.5 / TOKENS:.0f}ms" if PAUSE_SECONDS else "hold=10"
