@@ -18,6 +18,7 @@ import pytest
 
 from accounts import callers
 from accounts.callers import Caller
+from accounts.models import ApiKey
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY
 from billing.models import Budget, Counter, Usage
 from gateway.process.deadline import boot_time

@@ -17,6 +17,7 @@ from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Settlement, encode
 from billing.models import Attempt, Budget, Counter, Hold, LedgerEntry, Limit, TariffVersion, Usage
 from tests.stage.backbone import (
+    admission,
     app_url,
     backbone,
     books,
@@ -141,13 +142,11 @@ def test_an_unknown_price_is_null_and_closes_with_a_void(alice: Tenant, tmp_path
     assert books(alice.organization).problems() == []
 
 
-def test_four_racers_settle_each_of_500_generations_once(
-    bounded: Tenant, version: TariffVersion, tmp_path: Path
-) -> None:
+def test_four_racers_settle_each_of_500_generations_once(bounded: Tenant, version: TariffVersion) -> None:
 
     async def scenario() -> list[str]:
-        async with backbone(tmp_path) as here:
-            held = await hold_many(here.admission, bounded.key, 500)
+        async with admission() as here:  # which ends nothing when it goes
+            held = await hold_many(here, bounded.key, 500)
         lines = [encode(spent(item, given, version, n % 90)) for n, (item, given) in enumerate(held)]
 
         def racer(number: int) -> list[str]:
@@ -237,7 +236,7 @@ def resolve_everything_of(item: HoldItem) -> None:
         (lease,) = owner.execute("select lease from billing_hold where id = %s", [item.id]).fetchall()[0]
         owner.execute("update billing_lease set heartbeat_at = heartbeat_at - interval '1 hour' where id = %s", [lease])
         # What a hard budget holds stays until its request's own time is over.
-        owner.execute("update billing_hold set created_at = created_at - interval '2 hours' where id = %s", [item.id])
+        owner.execute("update billing_hold set facts = facts || '{\"seconds\": 0}' where id = %s", [item.id])
         owner.execute(
             "insert into billing_lease (id, host, pid, started_at, heartbeat_at)"
             " values (gen_random_uuid(), 'judge', 0, now() - interval '1 minute', now())"
@@ -276,12 +275,12 @@ def test_racing_with_a_resolution_ends_a_hold_once(bounded: Tenant, version: Tar
     assert counters(bounded)["money total"] == (Decimal("10.00"), 0)
 
 
-def test_a_settlement_needs_no_hold(bounded: Tenant, version: TariffVersion, tmp_path: Path) -> None:
+def test_a_settlement_needs_no_hold(bounded: Tenant, version: TariffVersion) -> None:
     item = wanted(bounded.key)
 
     async def scenario() -> bytes:
-        async with backbone(tmp_path) as here:
-            return encode(spent(item, await here.admission.hold(item), version, 30))
+        async with admission() as here:  # which ends nothing when it goes
+            return encode(spent(item, await here.hold(item), version, 30))
 
     line = run(scenario())
     with database(owner_url()) as owner:
