@@ -113,14 +113,14 @@ class UsageReport(ApiView):
         select case when %s then to_char(created_at at time zone 'UTC', 'YYYY-MM-DD') end as day,
                case when %s then model end as model,
                count(*), sum(prompt_tokens), sum(completion_tokens), sum(cached_tokens), sum(reasoning_tokens),
-               coalesce(sum(charge), 0), count(*) filter (where charge is null)
+               coalesce(sum(charge), 0), count(*) filter (where charge is null or arithmetic @> '[{"charge": null}]')
           from billing_usage
          where organization = %s and id >= %s and id < %s and created_at >= %s and created_at < %s
          group by 1, 2 order by 1, 2
     """
 
     async def get(self, request: HttpRequest) -> Answer:
-        """One row a group that has generations; of `unpriced_requests` some part has no known charge: not in `cost`."""
+        """One row a group that has generations; of `unpriced_requests` some part has no known charge, and is not in `cost`."""
         await count_read(self.caller, "usage")
         days = _days(request)
         groups = _groups(request.GET.get("group_by") or "day")

@@ -332,7 +332,7 @@ def test_usage_is_told_by_day_and_model_for_the_own_organization(
         "total_tokens": 8,
         "cached_tokens": 0,
         "reasoning_tokens": 0,
-        "cost": 0,
+        "cost": Decimal("0.00001"),  # of the prompt; what was written has no price
         "unpriced_requests": 1,
     }
     secret = manager(alice)
