@@ -120,7 +120,7 @@ class UsageReport(ApiView):
     """
 
     async def get(self, request: HttpRequest) -> Answer:
-        """One row a group that has generations; of `unpriced_requests` some part has no known charge, and is not in `cost`."""
+        """One row a group that has generations; what of `unpriced_requests` has no price is not in `cost`."""
         await count_read(self.caller, "usage")
         days = _days(request)
         groups = _groups(request.GET.get("group_by") or "day")

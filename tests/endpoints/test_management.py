@@ -348,7 +348,7 @@ def test_usage_is_told_by_day_and_model_for_the_own_organization(
     assert (by_day["group_by"], by_day["ending_at"]) == (["day"], today)
     assert by_day["starting_at"] == (date.fromisoformat(today) - timedelta(days=6)).isoformat()
     (row,) = by_day["entries"]
-    assert (row["date"], row["requests"], row["cost"]) == (today, 3, Decimal("0.0001"))
+    assert (row["date"], row["requests"], row["cost"]) == (today, 3, Decimal("0.00011"))
 
 
 def test_both_days_of_a_range_belong_to_it(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
