@@ -74,7 +74,7 @@ def test_a_404_of_the_providers_own_is_told_in_our_words_and_to_the_operator_whe
         assert told["message"] == "The provider does not know what the gateway asked it for."
         assert "acme-internal-9" not in answer.text
         id = answer.headers["x-generation-id"]
-        (line,) = (row for row in gateway.log.read_text().splitlines() if id in row and "failed at" in row)
+        (line,) = (row for row in gateway.log.read_text().splitlines() if id in row and "status 4" in row)
         assert f"failed at {where}: not_found, 'status 404: " in line
     add_offer(nowhere, make_provider(simulated.base_url), "sim-small?text=here", priority=1)
     Ejection.objects.filter(offer__model=nowhere).update(closed_at="2026-01-01T00:00Z", closed_by="operator")
@@ -92,7 +92,7 @@ def test_every_rejected_dial_leaves_a_line_that_quotes_nobody(
     answer = gateway.chat(alice.secret, model.slug)
     assert answer.status_code == 422
     id = answer.headers["x-generation-id"]
-    (line,) = (row for row in gateway.log.read_text().splitlines() if id in row and "failed at" in row)
+    (line,) = (row for row in gateway.log.read_text().splitlines() if id in row and "status 4" in row)
     assert Attempt.objects.get(generation=id).provider in line
     assert "rejected, 'status 422: Invalid value: . Expected one of: a, a" in line
     assert "darkest" not in line
