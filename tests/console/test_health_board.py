@@ -108,6 +108,8 @@ def test_it_shows_what_rests_and_what_has_rested(offer: Offer) -> None:
     client = console()
     credential = Credential.objects.create(provider=offer.provider, name="second")
     now = datetime.now(UTC)
+    # The history is of the newest: what other tests have left goes behind what this one makes.
+    Ejection.objects.update(opened_at=now - timedelta(days=1))
     old = Ejection.objects.create(
         offer=offer, cause="timeout", opened_at=now - timedelta(hours=2), until=now - timedelta(hours=1), count=3,
         closed_at=now - timedelta(minutes=50), closed_by="process",
