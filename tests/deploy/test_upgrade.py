@@ -98,7 +98,7 @@ def test_the_release_before_serves_while_the_database_is_migrated(
     async def scenario(stack: ExitStack) -> list[Answer]:
         over = asyncio.Event()
         async with Clients() as clients:
-            asking = asyncio.create_task(keep_asking(6, over.is_set, lambda number: ask(clients, number)))
+            asking = asyncio.create_task(keep_asking(2, over.is_set, lambda number: ask(clients, number)))
             try:
                 await asyncio.to_thread(upgrade, clients.journal, stack)
             finally:
