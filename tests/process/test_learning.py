@@ -120,7 +120,10 @@ def test_without_statistics_a_process_tries_both(
 ) -> None:
     """Else the test above would prove nothing."""
     synchronize(*processes)
-    ask(processes[0], alice, model)
+    for _ in range(3):  # chance decides which of two unknown ones is asked
+        ask(processes[0], alice, model)
+        if min(attempts(slow), attempts(fast)) > SECOND_LOOKS:
+            break
     assert attempts(slow) > SECOND_LOOKS and attempts(fast) > SECOND_LOOKS
 
 
