@@ -33,6 +33,7 @@ from gateway.generation.estimate import Estimate, learn_text
 from gateway.generation.holding import cap_paid, hold, hold_item, learn
 from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, unavailable
+from gateway.generation.room import room
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline, boot_time
@@ -218,13 +219,17 @@ class Generation:
     def output_cap(self, candidate: Candidate) -> int | None:
         """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one."""
         assert self._held is not None
-        cap = min(self._held.output_cap, candidate.output_cap)
+        held = min(self._held.output_cap, candidate.output_cap)
         if self._held.hard and self._held.money is not None:
-            cap = min(cap, cap_paid(candidate, self._held.money))
+            held = min(held, cap_paid(candidate, self._held.money))
+        cap = held
+        own = self.call.asked.output_cap
+        if cap != own:
+            cap = min(cap, room(self.call, candidate, self._process.tokenizers))
         if self.said:
             return max(1, cap - estimate(len(self.said.encode())))
-        asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
-        return cap if asked or self._held.hard or cap < candidate.offer.max_output else None
+        asked = own is not None or self.caller.default_output_cap is not None
+        return cap if asked or self._held.hard or held < candidate.offer.max_output else None
 
     @property
     def seconds_left(self) -> float:

@@ -57,11 +57,8 @@ def _replace_functions_once(*, plan: list[tuple[Migration, bool]], using: str, *
     stand = {text for text in last if there.issuperset(FUNCTION.findall(text))}
     for migration, _backwards in plan:
         later = {text for text in stand if last[text] is not migration}
-        migration.operations[:] = [  # this process's own list; the class has it, an instance its copy
-            operation
-            for operation in migration.operations
-            if not (isinstance(operation, RunSQL) and operation.sql in later)
-        ]
+        kept = [one for one in migration.operations if not (isinstance(one, RunSQL) and one.sql in later)]
+        migration.operations = kept  # type: ignore[misc]  # an instance has a list of its own
 
 
 def _functions(migration: Migration) -> list[str]:
