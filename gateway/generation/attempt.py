@@ -11,6 +11,7 @@ from gateway.generation.estimate import Estimate
 from gateway.generation.itinerary import Stop
 from gateway.process import telemetry
 from gateway.protocols.openai_chat import AnswerReader
+from gateway.upstream.model_name import over_model
 from gateway.upstream.veil import veil_over
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
@@ -101,13 +102,16 @@ class Attempt:
     def failed(self, fault: UpstreamFault, generation: str) -> None:
         """The provider failed; `generation` is the id that the log names.
 
-        Here its words become ours: whoever reads them, client, log or books, finds no secret in them that was sent.
+        Here its words become ours: whoever reads them, client, log or books, finds no secret in them that was sent; and
+        a client finds our name for the model.
         """
         row = self.row
         self._end("failed")
         self.fault = fault
         if self.credential is not None and (veil := veil_over(self.credential.secret)):
             fault.hide(veil.over)
+        if renamed := over_model(self.candidate.offer.upstream_model, self.candidate.model.slug):
+            fault.rename(renamed)
         row.fault, row.upstream_status = fault.kind.value, fault.upstream_status
         self.condemned(fault)
         telemetry.faults.labels(row.provider, row.fault).inc()
