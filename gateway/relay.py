@@ -152,6 +152,7 @@ def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: 
         dialect=call.dialect,
         output_cap=cap or candidate.output_cap,
         stops=fit.enforced_stops,
+        most_bytes=candidate.offer.provider.max_event_bytes,
         keeps_text=generation.continues,
         after=generation.said,
     )

@@ -32,7 +32,6 @@ from routing.health.faults import Fault
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat.request.request import ChatRequest
 
-MAX_PIECE = sse.MAX_EVENT  # Bytes of a JSON body: the same as of an event.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
 MAX_ID = 200  # Characters kept of an upstream's id,
 MAX_TIER = 32  # and of the class of service it names.
@@ -54,6 +53,7 @@ class AnswerReader:
     - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
       them; once all choices have, the answer is `stopped`: what follows is only counted, until the upstream ends or
       `conclude` is called
+    - `most_bytes`: of one event, or of a whole JSON body
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
 
@@ -72,7 +72,18 @@ class AnswerReader:
     __slots__ = (
         *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
         *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
-        *("_manner", "_opening", "_ours", "_output_cap", "_reported", "_request", "_seen", "_streams", "_top"),
+        *(
+            "_most_bytes",
+            "_manner",
+            "_opening",
+            "_ours",
+            "_output_cap",
+            "_reported",
+            "_request",
+            "_seen",
+            "_streams",
+            "_top",
+        ),
         *("_usage", "_whole"),
     )
 
@@ -86,6 +97,7 @@ class AnswerReader:
         dialect: Dialect = STANDARD,
         output_cap: int | None = None,
         stops: tuple[str, ...] = (),
+        most_bytes: int = sse.MAX_EVENT,
         keeps_text: bool = False,
         after: str = "",
     ) -> None:
@@ -98,6 +110,7 @@ class AnswerReader:
         self._streams = request.stream
         self._dialect = dialect
         self._output_cap = output_cap
+        self._most_bytes = most_bytes
         self._manner = Manner(
             logprobs=request.logprobs,
             null_logprobs=dialect.null_logprobs and request.stream,
@@ -211,11 +224,11 @@ class AnswerReader:
             if is_json:
                 self._whole = bytearray()
             else:
-                self._events = sse.EventReader()
+                self._events = sse.EventReader(self._most_bytes)
         if self._whole is not None:
             self._whole += data
-            if len(self._whole) > MAX_PIECE:
-                raise _too_large(f"the body is longer than {MAX_PIECE} bytes")
+            if len(self._whole) > self._most_bytes:
+                raise self._too_large(f"the body is longer than {self._most_bytes} bytes")
             return []
         assert self._events is not None
         out: list[bytes] = []
@@ -226,7 +239,7 @@ class AnswerReader:
         except UpstreamFault as error:
             fault = error
         except sse.EventTooLong as error:
-            fault = _too_large(str(error))
+            fault = self._too_large(str(error))
         else:
             return out
         if not (self.meaningful and out):
@@ -247,7 +260,10 @@ class AnswerReader:
             self._read_whole(bytes(self._whole))
             return
         if self._events is not None:
-            self._read_tail(self._events.close())
+            try:
+                self._read_tail(self._events.close())
+            except sse.EventTooLong as error:
+                raise self._too_large(str(error)) from None
         if self._choices and any(choice.finish is None for choice in self._choices.values()):
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
@@ -471,7 +487,6 @@ class AnswerReader:
             choices.append(choice.whole())
         return self._ours | {"choices": choices} | {k: v for k, v in self._top.items() if k not in self._ours}
 
-
-def _too_large(detail: str) -> UpstreamFault:
-    message = f"The provider sent a piece of more than {MAX_PIECE} bytes."
-    return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)
+    def _too_large(self, detail: str) -> UpstreamFault:
+        message = f"The provider sent a piece of more than {self._most_bytes} bytes."
+        return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)
