@@ -21,6 +21,7 @@ class Answer(Protocol):
     meaningful: bool  # Something to show has been read. Before that another offer may be tried.
     complete: bool  # The upstream said that it is done.
     upstream_id: str  # The answer's id at the provider, for its bill; empty if it gave none.
+    abandoned: GatewayError | None  # Why nobody wants it any more: it keeps nothing, and what follows is only counted.
     fault: UpstreamFault | None  # Waits while frames that came before it are sent; check after each `feed`.
 
     @property
@@ -42,6 +43,10 @@ class Answer(Protocol):
     @property
     def unread(self) -> int:
         """Bytes that wait for the rest of their event or body. Work on them may take its time."""
+
+    @property
+    def kept(self) -> int:
+        """Bytes that it keeps until its end."""
 
     @property
     def finish_reason(self) -> str | None:

@@ -26,13 +26,14 @@ from gateway.protocols.openai_chat.answer.reported import Reported
 from gateway.protocols.openai_chat.answer.shown_usage import show as show_usage
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
-from gateway.wire.errors import UpstreamFault
+from gateway.wire.errors import GatewayError, UpstreamFault
 from routing.health.faults import Fault
 
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat.request.request import ChatRequest
 
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
+LONG = 64 << 10  # Bytes of an event that has begun, and is not waited for when nobody wants it.
 MAX_ID = 200  # Characters kept of an upstream's id,
 MAX_TIER = 32  # and of the class of service it names.
 
@@ -62,7 +63,8 @@ class AnswerReader:
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
     - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
-    - `stopped`: see `stops`
+    - `stopped`: see `stops`, or `abandon`
+    - `abandoned`: why nobody wants it any more
     - `fault`: see `feed`
     - `skipped`: events ignored as keep-alives
     - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
@@ -70,7 +72,7 @@ class AnswerReader:
     """
 
     __slots__ = (
-        *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
+        *("abandoned", "complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
         *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
         *(
             "_most_bytes",
@@ -106,6 +108,7 @@ class AnswerReader:
         self.skipped = 0
         self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
+        self.abandoned: GatewayError | None = None
         self._request = request
         self._streams = request.stream
         self._dialect = dialect
@@ -190,6 +193,18 @@ class AnswerReader:
         return 0 if self._events is None else self._events.pending
 
     @property
+    def kept(self) -> int:
+        """Bytes that it keeps until its end: those, and what goes out only then."""
+        if self._whole is not None:
+            return len(self._whole) + self._held.bytes
+        return self._held.bytes if self._events is None else self._held.bytes + self._events.pending
+
+    @property
+    def unread_body(self) -> int:
+        """Bytes of a whole body, which says nothing before its end."""
+        return 0 if self._whole is None else len(self._whole)
+
+    @property
     def said(self) -> str:
         """The text so far, if it was to be kept and the answer is one choice of plain text; else empty."""
         return self._choices[0].text if list(self._choices) == [0] else ""
@@ -227,6 +242,8 @@ class AnswerReader:
                 self._events = sse.EventReader(self._most_bytes)
         if self._whole is not None:
             self._whole += data
+            if self.abandoned:
+                raise self.abandoned
             if len(self._whole) > self._most_bytes:
                 raise self._too_large(f"the body is longer than {self._most_bytes} bytes")
             return []
@@ -257,7 +274,9 @@ class AnswerReader:
         if self.complete:
             return
         if self._whole is not None:
-            self._read_whole(bytes(self._whole))
+            body = bytes(self._whole)
+            self._whole.clear()
+            self._read_whole(body)
             return
         if self._events is not None:
             try:
@@ -273,6 +292,20 @@ class AnswerReader:
         if not self.complete:
             self._cut_short = True
             self._done()
+
+    def abandon(self, reason: GatewayError) -> bool:
+        """Nobody wants it any more, for a `reason`: nothing of it is kept, and what follows is only counted.
+
+        False: what is kept is needed to read on, as of a whole body. Of one that only begins `feed` raises the reason.
+        """
+        if self.abandoned or self._whole is not None or self.unread > LONG:
+            return False
+        self.abandoned, self.stopped, self._held = reason, True, Held()
+        self._late.clear()
+        self._top = {}
+        for choice in self._choices.values():
+            choice.abandon()
+        return True
 
     def set_usage(self, tokens: Tokens) -> None:
         """Show these counts, which are what is billed; where the upstream's own are, they are shown as it sent them.
@@ -406,6 +439,7 @@ class AnswerReader:
             state = self._choices.get(index)
             if state is None:
                 state = self._choices[index] = Choice(index, self._manner, self._held)
+                state.stopped = self.abandoned is not None
             shown = state.take(sent, chunk)
             self.meaningful = self.meaningful or state.meaningful
             if shown is not None:
