@@ -86,7 +86,7 @@ class AnswerReader:
             "_streams",
             "_top",
         ),
-        *("_usage", "_whole"),
+        *("_usage", "_wanted_bytes", "_whole"),
     )
 
     def __init__(
@@ -109,6 +109,7 @@ class AnswerReader:
         self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
         self.abandoned: GatewayError | None = None
+        self._wanted_bytes = 0
         self._request = request
         self._streams = request.stream
         self._dialect = dialect
@@ -164,10 +165,12 @@ class AnswerReader:
 
     @property
     def relayed_bytes(self) -> int:
-        """UTF-8 bytes of text, reasoning and arguments read so far: what an estimate counts.
+        """UTF-8 bytes of text, reasoning and arguments read so far, or until it was abandoned: what an estimate counts.
 
         All of them have been handed out if client and upstream both stream; else none before `final`.
         """
+        if self.abandoned:
+            return self._wanted_bytes
         total = 0
         for choice in self._choices.values():
             total += choice.bytes
@@ -300,6 +303,7 @@ class AnswerReader:
         """
         if self.abandoned or self._whole is not None or self.unread > LONG:
             return False
+        self._wanted_bytes = self.relayed_bytes
         self.abandoned, self.stopped, self._held = reason, True, Held()
         self._late.clear()
         self._top = {}
