@@ -4,6 +4,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+# Where it is set each of the hundreds of processes that the tests start would compile this project anew.
+export PYTHONDONTWRITEBYTECODE =
 # The settings of a deployment, with secrets of its own that nobody sees.
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
