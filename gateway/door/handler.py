@@ -51,7 +51,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_SECONDS = 30.0  # to receive a whole body
-WRITE_SECONDS = 60.0  # a client that takes nothing for so long is gone
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
 PIECE_BYTES = 256 * 1024  # of a long answer
 CONSOLE_QUEUE = 100  # requests to the console that wait at once, by address
@@ -305,33 +304,12 @@ async def _pieces(body: bytes, beginning: int) -> AsyncGenerator[bytes]:
 
 
 async def _send_parts(first: bytes, parts: AsyncGenerator[bytes], send: Send) -> None:
-    """Sends the parts of an answer, `first` and the others.
-
-    Raises TimeoutError when the client takes nothing for too long.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    deadline, clock = Deadline(task), task.get_loop().time
-    try:
-        part: bytes | None = first
-        while part is not None:
-            event = {"type": "http.response.body", "body": part, "more_body": True}
-            try:
-                await deadline.wait(send(event), clock() + WRITE_SECONDS)
-            except TimeoutError:
-                if _goes_on(task):
-                    await _forgo(parts)
-                raise
-            part = await anext(parts, None)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-    finally:
-        deadline.close()
-
-
-async def _forgo(parts: AsyncGenerator[bytes]) -> None:
-    """Sees a stream to its end that nobody takes any more."""
-    async for _ in parts:
-        pass
+    """Sends the parts of an answer, `first` and the others. Each waits until the client has taken those before it."""
+    part: bytes | None = first
+    while part is not None:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        part = await anext(parts, None)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def stopped() -> GatewayError:

@@ -114,6 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _unparsed: bytes | memoryview = b""  # what came behind the request that waits
     _came = 0  # of the body
     _clock: asyncio.TimerHandle | None = None
+    _stall: asyncio.TimerHandle | None = None  # runs while the client has more to take than the connection keeps
     _in_head = False
     _in_trailer = False  # or between a chunk's size and its bytes
     _deaf = False  # what comes is not HTTP any more
@@ -130,6 +131,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the clocks, and lets go of everything: what waits is never begun."""
         self._stop_clock()
+        self._stop_stall()
         self._unset_keepalive_if_required()
         self._line.lost()
         super().connection_lost(exc)
@@ -139,6 +141,17 @@ class GuardedProtocol(HttpToolsProtocol):
         # The exchange that is answered finds the way here, for its end; the way back would close a circle.
         self.cycle = self._turn = None  # type: ignore[assignment]
         self._forget()
+
+    def pause_writing(self) -> None:
+        """No answer is written on until the client has taken what there is, or takes too long and is gone."""
+        super().pause_writing()
+        self._stop_stall()
+        self._stall = self.loop.call_later(STALL_SECONDS, self._line.abort)
+
+    def resume_writing(self) -> None:
+        """The client has taken it."""
+        self._stop_stall()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parses, unless nothing more is wanted."""
@@ -336,6 +349,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+    def _stop_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def _too_slow(self) -> None:
         self._clock = None

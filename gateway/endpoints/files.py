@@ -97,6 +97,7 @@ class FileContent(FileView):
         entry = await self._entry(name)
         self.share.take(2 * entry.bytes)  # sealed and opened: nothing goes out of a content that is not whole
         content = await process.current().files.read(self.caller.project, entry)
+        self.share.free()  # what is left of it is the answer, which counts until it has been read
         headers = {
             "Content-Disposition": content_disposition_header(True, entry.filename) or "attachment",
             "X-Content-Type-Options": "nosniff",

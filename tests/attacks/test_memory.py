@@ -1,5 +1,6 @@
 """What a process keeps in memory for its callers has one budget, of which nobody has more than a share."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,13 +14,21 @@ from accounts.models import ApiKey
 from gateway.process.memory import Memory, Share
 from gateway.wire.errors import Unavailable
 from tests.attacks.neighbours import Victim
+from tests.files.cabinet import files_key, sdk, upload
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
-from tests.stage.product import Gateway, running, synchronize, until
-from tests.stage.raw import CHAT, dial, head
+from tests.stage.product import Gateway, launch, running, synchronize, until
+from tests.stage.raw import CHAT, Line, dial, head
 from tests.stage.shelf import make_model, make_provider
 
 MIB = 1 << 20
+
+# The server, to which a client that takes nothing is gone after a second.
+IMPATIENT = """
+import sys, gateway.door.server as server
+server.STALL_SECONDS = 1
+sys.exit(server.main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +37,17 @@ def small(database: None, simulated: SimulatedProvider, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("small")
     with running(folder, EGRESS_ALLOW=simulated.url, MEMORY_BYTES=str(64 * MIB), SERVE="all") as (process,):
         yield process
+
+
+@pytest.fixture(scope="module")
+def impatient(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway that does not wait long for who takes nothing."""
+    gateway = launch(tmp_path_factory.mktemp("impatient"), code=IMPATIENT)
+    try:
+        gateway.until_ready()
+        yield gateway
+    finally:
+        gateway.stop()
 
 
 def resident(gateway: Gateway) -> int:
@@ -114,3 +134,61 @@ def test_bodies_for_the_console_are_small_without_a_session(small: Gateway, alic
     session.save()
     assert post(1 * MIB, cookie) == 413
     assert ApiKey.objects.filter(pk=alice.key.pk).exists()
+
+
+def stored(gateway: Gateway, tenant: Tenant, size: int) -> bytes:
+    """A request for the content of a file of so many bytes that the tenant has uploaded."""
+    secret = files_key(tenant)
+    synchronize(gateway)
+    with sdk(gateway, secret) as client:
+        id = upload(client, bytes(size)).id
+    return head(f"GET /v1/files/{id}/content", f"Authorization: Bearer {secret}")
+
+
+def asked(stack: ExitStack, gateway: Gateway, request: bytes) -> Line:
+    """A client that sends the request, and whose system takes next to nothing of what comes."""
+    line = stack.enter_context(dial(gateway))
+    line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.send(request)
+    return line
+
+
+def buffered(gateway: Gateway) -> float:
+    """Bytes that the process says it holds for its callers."""
+    metrics = gateway.client.get("/metrics").text
+    return float(metrics.partition("\nmeterline_buffered_bytes ")[2].partition("\n")[0])
+
+
+def test_downloads_that_nobody_reads_are_counted_and_refused(small: Gateway, alice: Tenant, charlie: Tenant) -> None:
+    """A file counts twice while it is opened, and once until it has been read."""
+    request, others = stored(small, alice, 4 * MIB), stored(small, charlie, 4 * MIB)
+    until(lambda: buffered(small) == 0)
+    before = resident(small)
+    with ExitStack() as stack:
+        for count in range(1, 6):  # of 64 MiB half is an organization's, and three quarters of that a key's: 24
+            line = asked(stack, small, request)
+            assert line.begun() == 200
+            assert buffered(small) == count * 4 * MIB
+        for _ in range(25):
+            refused = asked(stack, small, request).answer()
+            assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "out_of_memory", "2")
+        assert resident(small) - before < 64 * MIB
+        with dial(small) as line:
+            line.send(others)
+            assert line.answer().body == bytes(4 * MIB)
+    until(lambda: buffered(small) == 0)
+    with dial(small) as line:
+        line.send(request)
+        assert line.answer().status == 200
+
+
+@pytest.mark.parametrize("size", [4, 16])
+def test_a_download_of_which_nothing_is_taken_is_given_up(impatient: Gateway, alice: Tenant, size: int) -> None:
+    """Also when the system has taken nearly all of it, as of the small one."""
+    request = stored(impatient, alice, size * MIB)
+    until(lambda: buffered(impatient) == 0)
+    with ExitStack() as stack:
+        line = asked(stack, impatient, request)
+        assert line.begun() == 200
+        assert buffered(impatient) == size * MIB
+        until(lambda: buffered(impatient) == 0)  # and it still has not been read

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from billing.backbone.connections import Connections
+from gateway.process.database import Pools
 from tests.simulated.process import SimulatedProvider
+from tests.stage.backbone import app_url, database
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.product import Gateway, free_port, launch, synchronize, until
 from tests.stage.shelf import make_model, make_provider
@@ -99,3 +102,15 @@ def test_metrics_name_no_tenant_and_nothing_a_client_wrote(
         *("major", "minor", "patchlevel", "version"),
         *("outcome", "pool", "reason", "state"),  # words of ours, a handful each
     }
+
+
+def test_connections_wanted_and_allowed_are_told(gateway: Gateway) -> None:
+    found = metrics(gateway)
+    wanted, allowed = (found[f"meterline_database_connections_{name}"] for name in ("wanted", "allowed"))
+    own = Pools(app_url(), Connections(app_url())).most
+    assert wanted >= own and wanted % own == 0  # as many for each process that lives
+    role = "select rolconnlimit from pg_roles where rolname = session_user"
+    with database(app_url()) as app:
+        ((limit,),) = app.execute(role).fetchall()
+        ((most,),) = app.execute("select current_setting('max_connections')::integer").fetchall()
+    assert allowed == limit < most

@@ -15,7 +15,7 @@ from billing.models import Hold, Usage
 from tests.simulated.process import SimulatedProvider
 from tests.stage.backbone import books
 from tests.stage.cast import Tenant
-from tests.stage.product import ROOT, Gateway, environment, free_port, running, until
+from tests.stage.product import ROOT, Gateway, environment, free_port, launch, running, until
 from tests.stage.raw import chat, dial
 from tests.stage.shelf import make_model, make_provider
 from tests.stage.speech import events
@@ -108,23 +108,14 @@ def test_workers_end_when_their_supervisor_is_killed(
 
 
 def test_a_worker_that_stalls_is_replaced(tmp_path: Path, database: None) -> None:
-    port, log = free_port(), tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, "--port", str(port), "--workers", "2", "--drain", "5"],
-            cwd=ROOT,
-            env=environment(SERVE="gateway", SPOOL_DIR=str(tmp_path / "spool")),
-            stdout=output,
-            stderr=output,
-        )
-    gateway = Gateway(process, port, log, tmp_path / "spool")
+    gateway = launch(tmp_path, "--workers", "2", "--drain", "5", code=IMPATIENT)
     try:
         gateway.until_ready()
         stalled = turning(gateway)[0]
         os.kill(stalled, signal.SIGSTOP)
         until(lambda: is_gone(stalled), 90)
-        assert f"process {stalled} says nothing any more" in log.read_text()
-        until(lambda: len(children(process.pid)) == 2, 10)
+        assert f"process {stalled} says nothing any more" in gateway.log.read_text()
+        until(lambda: len(children(gateway.process.pid)) == 2, 10)
     finally:
         gateway.stop()
 

@@ -324,7 +324,7 @@ SIZES = [
         "invalid_response", whole=INVALID, body={"max_tokens": 4}, hard=True, memory=64),
     Row("a body of 1 GB", "A body past 32 MiB is a 502, read no further", f"{WHOLE_ONLY}fault=big_body&size=1G",
         INVALID, "invalid_response", memory=64),
-    Row("a line of 100 MB", "An event past 1 MiB is a 502, read no further", f"{STREAM_ONLY}fault=big_line&size=100M",
+    Row("a line of 100 MB", "An event past 32 MiB is a 502, read no further", f"{STREAM_ONLY}fault=big_line&size=100M",
         INVALID, "invalid_response", memory=64),
     Row("100,000 headers", "Headers past 64 KiB are a 502", f"{TEXT}&fault=header_flood@100000", INVALID,
         "invalid_response", memory=64),

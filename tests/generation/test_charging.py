@@ -95,6 +95,64 @@ def test_a_search_without_a_rate_is_refused_on_a_hard_budget_and_one_with_a_rate
         line.answer()
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_what_was_done_without_a_rate_is_counted_and_logged(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant, stream: bool
+) -> None:
+    """Two searches of the web, asked for by nobody."""
+    searched = told("default", stream).replace(b'"completion_tokens"', b'"num_search_queries": 2, "completion_tokens"')
+    option = simulated.script(f"searched-{alice.organization.slug}", searched)
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, f"sim-{provider.slug}?{option}", make_tariff(input="3", output="15")).slug
+    synchronize(gateway)
+    sample = f'meterline_usage_unpriced_total{{model="{model}"}} '
+    assert sample not in gateway.client.get("/metrics").text
+    assert gateway.chat(alice.secret, model, stream=stream).status_code == 200
+    usage = Usage.objects.get(model=model)
+    assert (usage.charge, usage.web_searches) == (Decimal("0.0045"), 2)  # what has a rate
+    assert f"{sample}1.0\n" in gateway.client.get("/metrics").text
+    assert gateway.log.read_text().count(f"{usage.id.hex}: {model} has no rate for web_search") == 1
+    assert books(alice.organization).problems() == []
+
+
+def test_what_nobody_counted_is_counted_by_its_provider(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, f"broken-{provider.slug}?fault=reset_headers").slug
+    synchronize(gateway)
+    assert gateway.chat(alice.secret, model, stream=True).status_code == 502
+    assert Usage.objects.get(model=model).basis == "unknown"
+    sample = f'meterline_attempts_uncounted_total{{provider="{provider.slug}"}} 1.0\n'
+    assert sample in gateway.client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "worst"),
+    [(b"word " * 100_000, "text/plain", "0.50"), (b"%PDF" * 100_000, "application/pdf", "0.131")],
+)
+def test_a_highest_price_counts_files(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant, data: bytes, kind: str, worst: str
+) -> None:
+    """At $1 a million: a text byte by byte, and what else is a file by the model's bound of 131,072."""
+    provider = make_provider(simulated.base_url)
+    name = f"file-{provider.slug}"
+    slug = make_model(provider, f"{name}?tokens=1", make_tariff(input="1", output="0")).slug
+    _, thrifty = make_key(alice.project, name="thrifty", max_request_price=Decimal(worst))
+    _, lavish = make_key(alice.project, name="lavish", max_request_price=Decimal(worst) + Decimal("0.001"))
+    synchronize(gateway)
+    file = {"file_data": f"data:{kind};base64,{b64encode(data).decode()}", "filename": "a"}
+    messages = [{"role": "user", "content": [{"type": "file", "file": file}]}]
+    assert gateway.chat(thrifty, slug).status_code == 200  # without it
+    Usage.objects.filter(model=slug).delete()
+    before = len(simulated.lines())
+    refused = gateway.chat(thrifty, slug, messages=messages)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "request_too_expensive")
+    assert not Usage.objects.filter(model=slug).exists()
+    assert not any(line["model"].startswith(name) for line in simulated.lines()[before:])
+    assert gateway.chat(lavish, slug, messages=messages).status_code == 200
+
+
 def test_a_file_of_text_is_held_for_byte_by_byte(gateway: Gateway, simulated: SimulatedProvider, alice: Tenant) -> None:
     hard(alice, "100")
     tariff = make_tariff(input="1", output="0")

@@ -3,15 +3,17 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
+from django.conf import settings
+from django.test import override_settings
 
 from billing.backbone.connections import Connections
 from billing.models import Hold
 from gateway.process.database import Database, Pools
 from tests.simulated.process import SimulatedProvider
-from tests.stage.backbone import app_url, database, owner_url, run
+from tests.stage.backbone import app_url, console_url, database, owner_url, run
 from tests.stage.cast import Tenant
 from tests.stage.product import launch, until
 from tests.stage.shelf import make_model, make_provider
@@ -19,13 +21,21 @@ from tests.stage.shelf import make_model, make_provider
 pytestmark = pytest.mark.backbone
 
 
-def looked(seconds: float = 0.0) -> Database:
+# Of its connections a server keeps some for superusers.
+SERVERS = """
+select case name when 'max_connections' then setting::integer else -setting::integer end from pg_settings
+ where name in ('max_connections', 'superuser_reserved_connections')
+"""
+
+
+def looked(seconds: float = 0.0, looks: int = 1) -> Database:
     """What a look finds, on a machine whose clock is `seconds` ahead."""
 
     async def scenario() -> Database:
         pools = Pools(app_url(), Connections(app_url()))
         found = Database(pools, lambda: time.time() + seconds)
-        await found.look()
+        for _ in range(looks):
+            await found.look()
         await pools.close()
         return found
 
@@ -44,6 +54,35 @@ def test_it_knows_how_many_connections_there_may_be() -> None:
     found = looked()
     assert found.wanted > 0
     assert found.allowed > 0
+
+
+def test_it_says_when_more_may_be_wanted_than_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    found = looked()
+    assert found.wanted <= found.allowed
+    assert "connections together" not in caplog.text
+    with override_settings(DATABASE_READ_CONNECTIONS=10_000):
+        found = looked(looks=2)
+    assert found.wanted > 10_000 > found.allowed
+    said = f"may take {found.wanted} connections together, and the database allows {found.allowed}"
+    assert caplog.text.count(said) == 1  # not with each look
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.5, False), (-0.5, False), (3, True), (-3, True)])
+def test_a_clock_more_than_a_second_off_is_said(seconds: float, says: bool, caplog: pytest.LogCaptureFixture) -> None:
+    assert looked(seconds).agrees
+    assert ("this machine's clock is" in caplog.text) is says
+
+
+def test_what_the_roles_may_open_fits_what_processes_open() -> None:
+    """Two gateways beside their successors, with the worker and the beat; and the console."""
+    query = "select rolconnlimit from pg_roles where rolname = %s"
+    with database(owner_url()) as owner:
+        limits = [owner.execute(query, [urlsplit(url()).username]).fetchall() for url in (app_url, console_url)]
+        most = sum(int(value) for (value,) in owner.execute(SERVERS).fetchall())
+    assert limits == [[(120,)], [(40,)]]
+    assert most > 120 + 40
+    assert 4 * Pools(app_url(), Connections(app_url())).most + 4 <= 120
+    assert 2 * settings.CONSOLE_REQUESTS <= 40
 
 
 def test_a_transaction_that_stays_open_is_seen() -> None:

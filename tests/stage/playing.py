@@ -56,12 +56,12 @@ Play = Callable[..., Heard]
 
 
 def player(gateway: Gateway, tenant: Tenant, simulated: SimulatedProvider) -> Play:
-    """A function that has an upstream say exact bytes to one request of the tenant's, at $3 and $15 a million.
+    """A function that has an upstream say exact bytes to one request of the tenant's, at $3, $0.30 and $15 a million.
 
     `body` are further fields of the request, which asks for a stream unless they say otherwise; `delivery` is how the
     bytes come (see `SimulatedProvider.script`).
     """
-    tariff = make_tariff(input="3", output="15")
+    tariff = make_tariff(input="3", cached_input="0.30", output="15")
     played: list[str] = []
 
     def play(data: bytes, *, body: dict[str, Any] | None = None, **delivery: Any) -> Heard:

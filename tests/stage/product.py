@@ -79,18 +79,19 @@ class Gateway:
         assert self.process.poll() is None, self.log.read_text()[-3000:]
 
 
-def launch(folder: Path, *arguments: str, spool: Path | None = None, **env: str) -> Gateway:
+def launch(folder: Path, *arguments: str, spool: Path | None = None, code: str | None = None, **env: str) -> Gateway:
     """Starts a gateway process that logs and spools under `folder`; it may not be ready yet.
 
-    `arguments` are further ones of the server, and win.
+    `arguments` are further ones of the server, and win. `code` is run in its place, and runs its `main`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     log = folder / f"gateway-{port}.log"
     spool = spool or folder / "spool"
+    server = ("-m", "gateway.door.server") if code is None else ("-c", code)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.door.server", "--port", str(port), "--drain", "10", *arguments],
+            [sys.executable, *server, "--port", str(port), "--drain", "10", *arguments],
             cwd=ROOT,
             env=environment(**{"SERVE": "gateway", "SPOOL_DIR": str(spool), **env}),
             stdout=output,

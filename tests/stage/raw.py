@@ -56,6 +56,12 @@ class Line:
             return Answer(number, headers, self._chunks())
         return Answer(number, headers, self._exactly(int(headers["content-length"])))
 
+    def begun(self) -> int:
+        """The status of the next answer once it has begun; `answer` still reads it. Raises EOFError."""
+        while b"\r\n" not in self.buffer:
+            self._receive()
+        return int(self.buffer.split(b" ")[1])
+
     def rest(self) -> bytes:
         """What comes until the gateway ends the connection; a reset ends it, too."""
         try:

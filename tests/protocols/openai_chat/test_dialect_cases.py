@@ -111,8 +111,13 @@ def test_usage_in_an_object_of_the_vendor_s_is_billed_and_shown_once(play: Play)
     assert len(asked.reported) == 1
     unasked = play(upstream)
     assert "prompt_tokens" not in unasked.response.text
-    for heard in (asked, unasked):
+    body = whole({"role": "assistant", "content": "ok"}, x_groq={"id": "r1", "usage": counted})
+    told = (said := play(body, body={"stream": False})).response.json()
+    assert (told["usage"]["prompt_tokens"], told["usage"]["completion_tokens"]) == (1200, 300)
+    assert said.response.text.count('"prompt_tokens"') == 1
+    for heard in (asked, unasked, said):
         assert (heard.billed, heard.usage.cached_tokens) == ((1200, 300, "reported"), 1000)
+        assert heard.usage.charge == Decimal("0.0054")
 
 
 @pytest.mark.parametrize("stream", [True, False])
