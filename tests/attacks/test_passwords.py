@@ -2,11 +2,17 @@
 
 import re
 import secrets
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher
 from django.db import connection
+from django.test import Client, override_settings
 
 from accounts.login_attempts import OF_ACCOUNT, OF_NETWORK, TOGETHER
 from accounts.models import LoginAttempts, User
@@ -83,3 +89,56 @@ def test_an_account_tried_from_everywhere_opens_where_it_has_opened_before(conso
 def test_names_are_not_kept(console: Gateway, operator: User) -> None:
     attempt(console, "a password typed as a name", "wrong", "192.0.2.30")
     assert not LoginAttempts.objects.filter(place__contains="password").exists()
+
+
+class Meeting(MD5PasswordHasher):
+    """A hasher that has each hash wait for two others to be at work with it, for a second at most."""
+
+    algorithm = "meeting"
+    together = threading.Barrier(3, timeout=1)
+    met = threading.Event()
+
+    def encode(self, password: str, salt: str) -> str:
+        """A hash, as the plain one has it."""
+        with suppress(threading.BrokenBarrierError):
+            self.together.wait()
+            self.met.set()
+        return super().encode(password, salt)
+
+
+def test_two_passwords_are_hashed_at_a_time(operator: User) -> None:
+    hasher = {"PASSWORD_HASHERS": [f"{__name__}.Meeting"]}
+
+    def attempted(_: int) -> int:
+        try:
+            return Client().post("/console/login/", {"username": operator.username, "password": "wrong"}).status_code
+        finally:
+            connection.close()
+
+    with override_settings(**hasher), ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(attempted, range(4))) == [200] * 4
+    assert not Meeting.met.is_set()
+
+
+def test_behind_tls_the_session_is_this_hosts_alone_and_half_a_day_old_at_most(
+    database: None, tmp_path: Path, operator: User
+) -> None:
+    with running(tmp_path, SERVE="all", TRUSTED_PROXY_HOPS="1", INSECURE_COOKIES="false") as (gateway,):
+        secure = {
+            "X-Forwarded-For": "192.0.2.40",
+            "X-Forwarded-Proto": "https",
+            "Referer": f"https://127.0.0.1:{gateway.port}/",
+        }
+        page = gateway.client.get("/console/login/", headers=secure)
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        assert found is not None
+        cookie = page.headers["set-cookie"].partition(";")[0]
+        assert cookie.startswith("__Host-csrftoken=")
+        form = {"csrfmiddlewaretoken": found[1], "username": operator.username, "password": PASSWORD}
+        answer = gateway.client.post("/console/login/", data=form, headers={**secure, "Cookie": cookie})
+    assert answer.status_code == 302
+    (session,) = (one for one in answer.headers.get_list("set-cookie") if "sessionid" in one)
+    name, *rest = session.split("; ")
+    assert name.startswith("__Host-sessionid=")
+    assert {"Max-Age=43200", "Path=/", "Secure", "HttpOnly", "SameSite=Lax"} <= set(rest)
+    assert not any(one.startswith("Domain") for one in rest)

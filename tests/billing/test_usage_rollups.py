@@ -11,9 +11,11 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.console.filters import Range
+from billing.exports import generations_csv
 from billing.ids import EPOCH, first_id
 from billing.models import LateHour, Mark, Usage, UsageRollup
-from billing.rollups import COUNTED, prune_usage, roll_up_usage
+from billing.rollups import COUNTED, make, prune_usage, roll_up_usage
 from tests.console.browser import make_usage
 from tests.stage.backbone import admission, backbone, database, owner_url, run, settled, wanted
 from tests.stage.cast import Tenant, make_tenant
@@ -221,3 +223,35 @@ def test_hours_are_forgotten_after_35_days_and_days_are_not(alice: Tenant) -> No
     LateHour.objects.create(hour=old.replace(hour=(old.hour + 7) % 24, minute=0, second=0, microsecond=0))
     roll_up_usage()
     assert [row["requests"] for row in rollups(alice, "day")] == [2, 1]
+
+
+def test_a_call_across_the_months_border_is_in_the_month_it_began_in_everywhere(alice: Tenant) -> None:
+    """Rollups, the list, the file that leaves: by the date of its hold, however late it was settled."""
+    first = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    eve = first - timedelta(seconds=5)
+    late = make_usage(alice, eve, settled_at=first + timedelta(seconds=10), charge=Decimal("0.5"))
+    make_usage(alice, first, charge=Decimal("0.25"))
+    with transaction.atomic(), connection.cursor() as cursor:
+        make(cursor, eve.replace(hour=0, minute=0, second=0), first + DAY)
+    assert [(row["starts_at"], row["charge"]) for row in rollups(alice, "day")] == [
+        (first - DAY, Decimal("0.5")), (first, Decimal("0.25")),
+    ]  # fmt: skip
+    assert [row["starts_at"] for row in rollups(alice, "hour")] == [first - HOUR, first]
+    of_alice = Usage.objects.filter(organization=alice.organization.pk)
+    before, after = Range(None, first).narrow(of_alice), Range(first, None).narrow(of_alice)
+    assert ([row.pk for row in before], after.count()) == ([late.pk], 1)
+    (_, line) = b"".join(generations_csv(before)).decode().splitlines()
+    assert f'"{eve:%Y-%m-%dT%H:%M:%S}.000000Z","{first:%Y-%m-%dT%H:%M:%S}' in line.replace(":10.", ":00.")
+
+
+def test_what_a_clock_up_to_a_minute_ahead_has_named_is_not_missing(alice: Tenant) -> None:
+    """An id is of its maker's clock: a range goes by the database's."""
+    now = datetime.now(UTC)
+    for apart in (59, -59):
+        made = now + timedelta(seconds=apart)
+        id = UUID(int=first_id(made).int | 7)
+        make_usage(alice, now - timedelta(seconds=1), id=id)
+        of_alice = Usage.objects.filter(pk=id)
+        assert Range(None, now).narrow(of_alice).exists()
+        assert Range(now - timedelta(seconds=2), None).narrow(of_alice).exists()
+        assert not Range(now, None).narrow(of_alice).exists()

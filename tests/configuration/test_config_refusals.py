@@ -48,6 +48,20 @@ SHAPES = {
         "providers.p.protocol: expected one of openai_chat, got 'smtp'",
     ),
     "a bad address": ("providers: {p: {base_url: 'ftp://x'}}", "providers.p.base_url: not a base URL"),
+    "a whole endpoint for an address": (
+        "providers: {p: {name: P, base_url: 'https://x.example/v1/chat/completions'}}",
+        "providers.p.base_url: ",
+    ),
+    "a whole endpoint with a slash": (
+        "providers: {p: {name: P, base_url: 'https://x.example/v1/chat/completions/'}}",
+        "/chat/completions",
+    ),
+    "an address with two slashes": (
+        "providers: {p: {name: P, base_url: 'https://x.example/v1//'}}", "providers.p.base_url: ",
+    ),
+    "an address with a blank": (
+        "providers: {p: {name: P, base_url: ' https://x.example/v1'}}", "providers.p.base_url: ",
+    ),
     "an address with a password": ("providers: {p: {base_url: 'https://u:p@x/'}}", "providers.p.base_url: "),
     "no time at all": ("providers: {p: {idle_timeout: 0}}", "expected more than 0 seconds"),
     "too large a piece": (

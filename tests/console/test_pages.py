@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Organization, Project, User
+from billing.admin import LEASE_DEAD
 from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
 from billing.models import Hold, Lease, Usage
 from gateway.models import StoredFile
@@ -255,14 +256,20 @@ def test_it_writes_down_who_changed_what(alice: Tenant) -> None:
 
 def test_it_counts_gateways_alone(alice: Tenant) -> None:
     now = timezone.now()
-    before = Lease.objects.exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
+    gateways = Lease.objects.exclude(pk__in=(EVERYBODY, HOUSEKEEPER))
+    before, alive = gateways.count(), gateways.filter(heartbeat_at__gt=now - LEASE_DEAD).count()
     for id in (EVERYBODY, HOUSEKEEPER):
         Lease.objects.update_or_create(
             pk=id, defaults={"host": "here", "pid": 1, "started_at": now, "heartbeat_at": now}
         )
     Lease.objects.create(id=uuid4(), host="here", pid=2, started_at=now, heartbeat_at=now)
+    Lease.objects.create(
+        id=uuid4(), host="here", pid=3, started_at=now, heartbeat_at=now - LEASE_DEAD - timedelta(seconds=1)
+    )
     client = console()
+    (figure,) = (one for one in client.get(reverse("admin:index")).context["figures"] if one["title"] == "Processes")
+    assert (figure["value"], figure["note"]) == (str(alive + 1), "gateways that are alive")
     shown = client.get(reverse("admin:billing_lease_changelist"), {"p": 1}).context["cl"]
     kinds = {row.pk: shown.model_admin.kind(row) for row in shown.queryset}
     assert EVERYBODY not in kinds
-    assert (kinds.pop(HOUSEKEEPER), set(kinds.values()), len(kinds)) == ("worker", {"gateway"}, before + 1)
+    assert (kinds.pop(HOUSEKEEPER), set(kinds.values()), len(kinds)) == ("worker", {"gateway"}, before + 2)

@@ -1,5 +1,7 @@
 """The console's pages in place of those it does not show."""
 
+import subprocess
+import sys
 from typing import Any
 
 import psycopg
@@ -10,6 +12,7 @@ from django.test import Client
 from billing.models import Usage
 from tests.console.browser import console, url
 from tests.stage.cast import NOBODYS
+from tests.stage.product import ROOT, environment
 
 
 @pytest.mark.parametrize("address", ["/console/nowhere/", "/console/accounts/apikey/not-an-id/revoke/", "/nowhere"])
@@ -64,3 +67,24 @@ def test_a_statement_that_takes_too_long_ends_in_what_to_do(bounds: dict[str, st
     assert response.status_code == 503
     assert words in response.content.decode()
     assert client.get(list_of_all, {"model": "no/such-model"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("role", "bounds"),
+    [("console", ("7s", "9s")), ("app", ("0", "9s")), ("owner", ("0", "0"))],
+)
+def test_what_the_orms_connections_are_bounded_by(role: str, bounds: tuple[str, str]) -> None:
+    """The console's statements by their time, and no transaction of anybody's stays open; migrations take theirs."""
+    code = """
+import django
+django.setup()
+from django.db import connection
+with connection.cursor() as cursor:
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        cursor.execute(f"show {name}")
+        print(*cursor.fetchone())
+"""
+    env = environment(CONSOLE_STATEMENT_SECONDS="7", IDLE_TRANSACTION_SECONDS="9")
+    env |= {"DATABASE_ROLE": role, "DJANGO_SETTINGS_MODULE": "gateway.settings"}
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+    assert tuple(told.stdout.split()) == bounds

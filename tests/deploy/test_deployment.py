@@ -1,6 +1,9 @@
 """What a deployment is made of: compose asks for every secret, defaults none, and gives each process its own."""
 
 import re
+import socket
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,10 @@ import pytest
 import yaml
 from django.test import override_settings
 
+from deploy.environment import given_port, product_settings
 from deploy.new_env import new_secrets
-from deploy.state import CHECKOUT
+from deploy.run import run
+from deploy.state import CHECKOUT, StartError
 from gateway.checks import secrets_are_set
 
 TEXT = (CHECKOUT / "docker-compose.yml").read_text()
@@ -74,3 +79,65 @@ def test_every_mounted_file_and_command_exists(services: dict[str, dict[str, Any
     entrypoint = (CHECKOUT / "deploy" / "entrypoint.sh").read_text()
     known = set(re.findall(r"^([a-z]+)\)$", entrypoint, re.MULTILINE))
     assert {service["command"][0] for service in services.values() if "build" in service} == known
+
+
+def test_make_run_passes_on_what_may_be_dialled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def allowed() -> str:
+        return product_settings(tmp_path, {}, {}, 8000, 9000)["EGRESS_ALLOW"]
+
+    monkeypatch.delenv("EGRESS_ALLOW", raising=False)
+    assert allowed() == "http://127.0.0.1:9000"
+    monkeypatch.setenv("EGRESS_ALLOW", "http://127.0.0.1:8080,http://[::1]:11434")
+    assert allowed() == "http://127.0.0.1:8080,http://[::1]:11434,http://127.0.0.1:9000"
+
+
+def test_the_demo_does_not_cut_what_a_coding_agent_writes() -> None:
+    demo = yaml.safe_load((CHECKOUT / "deploy" / "demo.yaml").read_text())
+    projects = [project for one in demo["organizations"].values() for project in one["projects"].values()]
+    assert [project["default_output_cap"] for project in projects] == [16_384]
+    assert all(model.get("max_output", 16_384) >= 16_384 for model in demo["models"].values())
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{page.name}" for page in CHECKOUT.glob("docs/*.md"))])
+def test_what_is_to_be_typed_can_be_pasted(page: str) -> None:
+    blocks = re.findall(r"^ *```(?:sh|bash|shell)\n(.*?)^ *```", (CHECKOUT / page).read_text(), re.M | re.S)
+    assert blocks or page != "README.md"
+    assert not [line for block in blocks for line in block.splitlines() if line.lstrip().startswith(("$ ", "# $"))]
+
+
+def test_what_a_newcomer_has_to_know_is_said() -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    for words in ("METERLINE_STATE", "pip install openai", ".mjs"):
+        assert words in readme, words
+    assert "docker compose run --rm migrate createsuperuser" in TEXT  # the first user of the console
+
+
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        ("0", "PORT is '0'; it must be a number from 1 to 65535."),
+        ("65536", "PORT is '65536'; it must be a number from 1 to 65535."),
+        ("http", "PORT is 'http'; it must be a number from 1 to 65535."),
+    ],
+)
+def test_what_is_no_port_is_told(port: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", port)
+    with pytest.raises(StartError) as refused:
+        given_port()
+    assert str(refused.value) == told
+
+
+def test_a_port_of_the_systems_is_named_with_another_to_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may listen there runs on it; to others the message says why not."""
+    monkeypatch.setenv("PORT", "80")
+    monkeypatch.setenv("METERLINE_STATE", str(tmp_path))
+    with socket.socket() as taken, ExitStack() as cleanup:
+        with suppress(OSError):
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", 80))
+            taken.listen()
+        with pytest.raises(StartError) as refused:
+            run(threading.Event(), cleanup)
+    assert str(refused.value).endswith("Ports below 1024 are the system's; choose another: PORT=8080 make run")
+    assert str(refused.value).startswith("PORT 80 of 127.0.0.1 cannot be used: ")
+    assert not (tmp_path / "postgres").exists()

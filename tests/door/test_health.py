@@ -114,3 +114,13 @@ def test_connections_wanted_and_allowed_are_told(gateway: Gateway) -> None:
         ((limit,),) = app.execute(role).fetchall()
         ((most,),) = app.execute("select current_setting('max_connections')::integer").fetchall()
     assert allowed == limit < most
+
+
+def test_a_transaction_that_stays_open_is_told(gateway: Gateway) -> None:
+    name = "meterline_database_oldest_transaction_seconds"
+    with database(app_url()) as analyst:
+        analyst.execute("begin isolation level repeatable read")
+        analyst.execute("select 1")
+        until(lambda: metrics(gateway)[name] > 1, pause=0.1)
+        analyst.execute("rollback")
+    until(lambda: metrics(gateway)[name] < 1, pause=0.1)

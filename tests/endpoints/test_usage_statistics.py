@@ -370,3 +370,22 @@ def test_a_run_of_the_worker_makes_them_as_new_as_it(
     assert (entry["model"], entry["label"], entry["value"]) == (model.slug, "Model", 18)
     (cost,) = data(gateway, alice, "leaderboard", metric="cost")["entries"]
     assert cost["value"] == Decimal("0.00005")
+
+
+def test_a_model_that_the_key_may_not_use_has_no_other_name_here(gateway: Gateway, alice: Tenant) -> None:
+    hidden = make_model(make_provider("https://api.example/v1"))
+    hidden.name = "Nobody Shall Know"
+    hidden.save()
+    _, narrow = make_key(alice.project, scopes=["management"], allowed_models=["lab/other"])
+    _, wide = make_key(alice.project, scopes=["management"])
+    synchronize(gateway)
+    query = {"model": hidden.slug, "metric": "cost", "starting_at": "2025-06-18", "ending_at": "2025-06-18"}
+
+    def labelled(secret: str) -> str:
+        answer = gateway.client.get(f"{BASE}/model_usage", params=query, headers={"x-api-key": secret})
+        assert answer.status_code == 200
+        assert answer.json()["data"]["model"] == hidden.slug
+        label: str = answer.json()["data"]["label"]
+        return label
+
+    assert (labelled(wide), labelled(narrow)) == ("Nobody Shall Know", hidden.slug)

@@ -57,6 +57,30 @@ def test_a_class_of_service_is_charged_as_served_and_never_passed_without_a_rate
     assert books(alice.organization).problems() == []
 
 
+def test_a_class_of_service_that_is_withheld_is_held_for_at_the_ordinary_rates(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    hard(alice, "1")
+    provider = make_provider(simulated.base_url)
+    slug = make_model(
+        provider, f"tiers-{provider.slug}?hold&tokens=1", make_tariff(input="3", output="15"),
+        supported_parameters=["service_tier"],
+    ).slug  # fmt: skip
+    synchronize(gateway)
+    held = []
+    for asked in ({}, {"service_tier": "flex"}, {"service_tier": "priority"}):
+        with dial(gateway) as line:
+            line.send(chat(alice.secret, slug, max_tokens=100, **asked))
+            simulated.until(waiting=1)
+            held.append(Hold.objects.get(model=slug).money)
+            simulated.release()
+            answer = line.answer()
+            assert (answer.status, answer.headers.get("x-gateway-ignored-params")) == (200, next(iter(asked), None))
+        until(lambda: not Hold.objects.filter(model=slug).exists())
+    assert held[0] is not None and held[0] > Decimal("0.0015")
+    assert all(money is not None and abs(money - held[0]) < Decimal("0.0002") for money in held)  # the field's bytes
+
+
 def test_a_strict_project_is_refused_the_class_and_nothing_happens(
     gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
 ) -> None:

@@ -14,6 +14,7 @@ from billing.backbone.connections import Connections, DatabaseAway
 from gateway.process.ejections import Ejections
 from gateway.process.snapshot import Snapshots
 from routing import catalog
+from routing.health.breaker import Subject
 from routing.health.faults import Fault
 from routing.health.health import State
 from routing.models import Ejection, Offer
@@ -95,6 +96,17 @@ def rows(model: str) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in connection.execute(query, [model]).fetchall()]
 
 
+def seconds_left(subject: Subject) -> float | None:
+    """How long a subject still rests, as the database has it. None: it does not."""
+    query = (
+        "select extract(epoch from until - clock_timestamp())::float8 from routing_ejection"
+        " where offer_id is not distinct from %s and credential_id is not distinct from %s and closed_at is null"
+    )
+    with database(app_url()) as connection:
+        found = connection.execute(query, list(subject)).fetchone()
+    return None if found is None else float(found[0])
+
+
 async def over(model: str, mates: list[Mate]) -> None:
     """Lets the open rest of a model's offer be over for all, as if the time had passed."""
     query = (
@@ -149,6 +161,32 @@ def test_a_process_started_later_knows_what_rests() -> None:
             await soon(lambda: rows(model))
         async with mates(1) as (later,):
             assert later.state(model) is State.RESTING
+
+    run(scenario())
+
+
+def test_a_later_and_shorter_word_leaves_the_later_end_everywhere() -> None:
+    """Two dials under way in two processes are told to come back, after 50 seconds and then after five."""
+    model = make_model()
+
+    async def scenario() -> None:
+        async with mates(2) as both:
+            offer = both[0].offer(model)
+            credential, now = offer.credentials[0], time.monotonic()
+            first, second = (mate.health.begin(mate.offer(model), credential, now) for mate in both)
+            third = both[0].health.begin(offer, credential, now)
+            first.failed(Fault.RATE_LIMITED, now, 50)
+            (subject,) = both[0].health.rests.open
+            await soon(lambda: seconds_left(subject) is not None)
+            second.failed(Fault.RATE_LIMITED, time.monotonic(), 5)
+            third.failed(Fault.RATE_LIMITED, time.monotonic(), 5)
+            await soon(lambda: not any(rest.unheard for mate in both for rest in mate.health.rests.open.values()))
+            await soon(lambda: not any(mate.ejections.waiting for mate in both))
+            assert (seconds_left(subject) or 0) > 20
+            await soon(lambda: both[1].health.rests.open[subject].until > now + 40)
+            assert both[0].health.rests.open[subject].until > now + 40
+            async with mates(1) as (later,):
+                assert later.health.rests.open[subject].until > now + 40
 
     run(scenario())
 
