@@ -11,6 +11,7 @@ import pytest
 
 from billing.models import Usage
 from tests.clients.foreign import node_with
+from tests.protocols.openai_chat.answers import DONE, chunk, usage
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
 from tests.stage.product import ROOT, Gateway, environment, synchronize
@@ -128,3 +129,35 @@ def test_a_loop_of_tools(client: Client, alice: Tenant, case: str) -> None:
     if case == "streamed_loop":
         assert "".join(answer["pieces"]) == answer["text"]
         assert len(answer["pieces"]) > 1
+
+
+@pytest.mark.parametrize("case", ["loop", "streamed_loop"])
+def test_calls_that_a_provider_numbers_with_holes_are_all_run(client: Client, alice: Tenant, case: str) -> None:
+    """It numbers blocks of content, of which the text is the first: its calls are 1 and 4."""
+
+    def call(index: int, arguments: str, **first: Any) -> bytes:
+        made = {"index": index, **first, "function": {**first.get("function", {}), "arguments": arguments}}
+        return chunk({"tool_calls": [made]})
+
+    weather = {"type": "function", "function": {"name": "weather"}}
+    upstream = (
+        chunk({"role": "assistant", "content": "Looking."})
+        + call(1, "", id="call_s1", **weather)
+        + call(4, "", id="call_s4", **weather)
+        + call(1, '{"city":"Oslo"}')
+        + call(4, '{"city":"Rome"}')
+        + chunk({}, "tool_calls")
+        + usage(20, 14)
+        + DONE
+    )
+    answer = client.run(case, alice, client.simulated.script(f"holes-{alice.organization.slug}", upstream))
+    *_, said, first, second = json.loads(answer["text"].removeprefix("Looking."))["messages"]
+    assert [(made["id"], json.loads(made["function"]["arguments"])) for made in said["tool_calls"]] == [
+        ("call_s1", {"city": "Oslo"}),
+        ("call_s4", {"city": "Rome"}),
+    ]
+    assert {(result["tool_call_id"], result["content"]) for result in (first, second)} == {
+        ("call_s1", "sunny in Oslo"),
+        ("call_s4", "sunny in Rome"),
+    }
+    assert books(alice)[0] == ("completed", "reported", 20, 14)
