@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from accounts.console import CountlessPaginator, dollars, money
 from billing.console.filters import Range, asked_range
-from billing.console.generations import GenerationPage
+from billing.console.generations import GenerationPage, seconds
 from billing.ids import first_id
 from billing.models import Usage
 from tests.console.browser import console, exact, make_attempt, make_entry, make_usage
@@ -368,3 +368,11 @@ def test_a_tenant_is_looked_for_not_listed(alice: Tenant, charlie: Tenant) -> No
         assert f'data-{name.replace("_", "-")}="{value}"' in html
     found = client.get(reverse("admin:autocomplete"), {**asked, "term": charlie.organization.slug}).json()
     assert found["results"] == [{"id": str(charlie.organization.pk), "text": charlie.organization.slug}]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [(None, "-"), (0, "0 ms"), (4, "4 ms"), (999, "999 ms"), (1000, "1.00 s"), (61_234, "61.23 s")],
+)
+def test_a_short_time_is_not_shown_as_none(milliseconds: int | None, shown: str) -> None:
+    assert seconds(milliseconds) == shown

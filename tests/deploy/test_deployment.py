@@ -16,6 +16,7 @@ from deploy.new_env import new_secrets
 from deploy.run import run
 from deploy.state import CHECKOUT, StartError
 from gateway.checks import secrets_are_set
+from gateway.door.serving import CUT_SECONDS
 
 TEXT = (CHECKOUT / "docker-compose.yml").read_text()
 
@@ -141,3 +142,16 @@ def test_a_port_of_the_systems_is_named_with_another_to_take(tmp_path: Path, mon
     assert str(refused.value).endswith("Ports below 1024 are the system's; choose another: PORT=8080 make run")
     assert str(refused.value).startswith("PORT 80 of 127.0.0.1 cannot be used: ")
     assert not (tmp_path / "postgres").exists()
+
+
+def test_a_stop_is_given_the_time_that_it_takes(services: dict[str, dict[str, Any]]) -> None:
+    """5 seconds of notice and 30 for open requests, as the documentation has it, and what is cut then may say so."""
+    entrypoint = (CHECKOUT / "deploy" / "entrypoint.sh").read_text()
+    told = (CHECKOUT / "docs" / "configuration.md").read_text()
+    given = {name: int(text) for name, text in re.findall(r"\{(STOP_[A-Z]+_SECONDS):-(\d+)\}", entrypoint)}
+    assert given == {"STOP_NOTICE_SECONDS": 5, "STOP_DRAIN_SECONDS": 30}
+    for name, seconds in given.items():
+        assert f"| `{name}` | `{seconds}` |" in told
+    for service in ("gateway", "console"):
+        grace = int(services[service]["stop_grace_period"].removesuffix("s"))
+        assert grace >= sum(given.values()) + 2 * CUT_SECONDS
