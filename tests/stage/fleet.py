@@ -1,4 +1,4 @@
-"""Four gateway processes, one set for the tests of a file that need several, with Redis dead: it may change no decision.
+"""Four gateway processes, one set for the tests of a file that need several; Redis is dead: it may change no decision.
 
 Not one for a whole run: they would poll and beat for nobody most of the time.
 """
