@@ -24,6 +24,8 @@ from gateway.protocols.openai_chat.answer.held import Held
 from gateway.protocols.openai_chat.answer.opening import opening
 from gateway.protocols.openai_chat.answer.reported import Reported
 from gateway.protocols.openai_chat.answer.shown_usage import show as show_usage
+from gateway.protocols.openai_chat.answer.writer import CHAT
+from gateway.protocols.sides import Source, Writer
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import UpstreamFault
@@ -41,7 +43,6 @@ _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 
 _decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
-_encode = msgspec.json.Encoder().encode
 
 
 class AnswerReader:
@@ -56,6 +57,7 @@ class AnswerReader:
       `conclude` is called
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
+    - `writer`: tells it in the client's protocol; `source`: reads that of the upstream, if it is not this one
 
     What it knows:
 
@@ -72,8 +74,8 @@ class AnswerReader:
     __slots__ = (
         *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
         *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
-        *("_manner", "_opening", "_ours", "_output_cap", "_reported", "_request", "_seen", "_streams", "_top"),
-        *("_usage", "_whole"),
+        *("_manner", "_opening", "_ours", "_output_cap", "_reported", "_request", "_seen", "_source"),
+        *("_streams", "_top", "_usage", "_whole", "_writer"),
     )
 
     def __init__(
@@ -88,6 +90,8 @@ class AnswerReader:
         stops: tuple[str, ...] = (),
         keeps_text: bool = False,
         after: str = "",
+        writer: Writer = CHAT,
+        source: Source | None = None,
     ) -> None:
         self.meaningful = False
         self.complete = self.stopped = self._cut_short = False
@@ -95,6 +99,8 @@ class AnswerReader:
         self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
         self._request = request
+        self._writer = writer
+        self._source = source
         self._streams = request.stream
         self._dialect = dialect
         self._output_cap = output_cap
@@ -276,7 +282,7 @@ class AnswerReader:
         answer = self._answer or self._assembled()
         if usage:
             answer["usage"] = usage
-        return _encode(answer)
+        return self._writer.whole(answer)
 
     def _shown_usage(self) -> dict[str, Any] | None:
         reported = self._reported
@@ -305,7 +311,7 @@ class AnswerReader:
         for choice in self._choices.values():
             if shown := choice.tail():
                 if self._streams:
-                    self._late.append(sse.encode(_encode(choice.envelope | self._ours | {"choices": [shown]})))
+                    self._late.append(self._writer.chunk(choice.envelope | self._ours | {"choices": [shown]}))
                 else:
                     choice.draw(shown)
             choice.conclude(at_cap)
@@ -330,6 +336,16 @@ class AnswerReader:
                 return
         if type(chunk) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "an event is not an object")
+        if self._source is None:
+            self._read(name, chunk, payload, out)
+            return
+        for translated in self._source.event(name, chunk):
+            self._read(b"", translated, payload, out)
+        if self._source.complete:
+            self._done()
+
+    def _read(self, name: bytes, chunk: dict[str, Any], payload: bytes, out: list[bytes]) -> None:
+        """Takes an event of this protocol that was read from `payload`."""
         failure = chunk.get("error")
         if failure or name == b"error" or (failure is not None and "choices" not in chunk):
             raise fault_in_answer(failure or chunk, payload)
@@ -342,9 +358,9 @@ class AnswerReader:
         if not self._streams:
             self._draw(shown)
         elif len(choices := shown["choices"]) < 2 or len({choice["index"] for choice in choices}) == len(choices):
-            out.append(b"data: " + _encode(shown) + b"\n\n")
+            out.append(self._writer.chunk(shown))
         else:  # Two pieces of one choice; many clients read only the first.
-            out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
+            out += [self._writer.chunk(shown | {"choices": [choice]}) for choice in choices]
 
     def _second_look(self, name: bytes, payload: bytes) -> Any:
         """What is not plain JSON: the end, a comment, an error in prose, a blank, or numbers that are none."""
@@ -368,7 +384,7 @@ class AnswerReader:
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
         elif self._streams and not self.stopped:
-            out.append((b"event: " + name + b"\n" if name else b"") + sse.encode(_encode(chunk)))
+            out.append(self._writer.foreign(name, chunk))
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
@@ -426,6 +442,8 @@ class AnswerReader:
             raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
         if type(answer) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "the body is not an object")
+        if self._source is not None:
+            answer = self._source.whole(answer)
         self._reported.take(answer, body)
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
@@ -440,21 +458,19 @@ class AnswerReader:
             choice.take_whole(sent)
             if self._streams:
                 for part in choice.in_chunks(sent, answer):
-                    self._late.append(sse.encode(_encode(answer | {"choices": [part]})))
+                    self._late.append(self._writer.chunk(answer | {"choices": [part]}))
         self._done()
         for sent in choices:
             self._choices[sent["index"]].finish_whole(sent)
         self._answer = answer
 
     def _closing_events(self, usage: dict[str, Any] | None) -> bytes:
-        out = [*self._late]
-        for _, choice in sorted(self._choices.items()):
-            chunk = choice.envelope | self._ours | {"choices": [choice.closing()]}
-            out.append(sse.encode(_encode(chunk)))
+        chunks = [
+            choice.envelope | self._ours | {"choices": [choice.closing()]} for _, choice in sorted(self._choices.items())
+        ]
         if usage and (self._request.include_usage or self._dialect.always_reports_usage):
-            out.append(sse.encode(_encode(self._beside_usage | self._ours | {"choices": [], "usage": usage})))
-        out.append(sse.DONE)
-        return b"".join(out)
+            chunks.append(self._beside_usage | self._ours | {"choices": [], "usage": usage})
+        return b"".join((*self._late, self._writer.ending(chunks)))
 
     def _draw(self, shown: dict[str, Any]) -> None:
         """Add a chunk to the body of a client that does not stream."""
