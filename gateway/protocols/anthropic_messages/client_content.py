@@ -165,6 +165,10 @@ class Conversation:
 
     def _parts(self, block: dict[str, Any], path: str) -> Parts:
         """A block of a user's turn, or of a result, as parts of the chat form."""
+        if block["type"] == "container_upload":
+            raise wrong(
+                f"Parameter {path}.file_id names a file at a provider. Send the file itself.", f"{path}.file_id"
+            )
         reader = _USER.get(block["type"])
         if reader is None:
             self.only_native.append(f"{path}.type")

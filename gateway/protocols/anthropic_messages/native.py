@@ -5,47 +5,74 @@ and thoughts that other providers made, which this one would refuse. What is cha
 name, the counts, which are those that are billed.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from gateway.protocols.anthropic_messages.client_request import OWN_FIELDS
 from gateway.protocols.anthropic_messages.forms import usage
-from gateway.protocols.anthropic_messages.forms.thoughts import THINKING, is_native
+from gateway.protocols.anthropic_messages.forms.thoughts import THINKING, goes_on_without_thoughts, is_native
 from gateway.protocols.openai_chat.request.reasoning import LEAST_BUDGET
 from gateway.wire import strict_json
 
+_COUNTED = frozenset(
+    {"system", "tools", "tool_choice", "thinking", "output_config", "cache_control", "context_management"}
+)
+# Tools whose form the protocol knows, and which the client runs.
+_CLIENT_S = ("custom", "bash_", "text_editor_", "computer_", "memory_", "browser_")
 # Of a message that goes on: what has no end yet comes as it is, the rest waits until it is settled.
 _LAST = frozenset({"message_delta", "message_stop"})
 
 
-def upstream_body(client: Mapping[str, Any], *, model: str, output_cap: int | None) -> dict[str, Any]:
+class Native(NamedTuple):
+    """The body, and paths of what it has no effect of."""
+
+    body: dict[str, Any]
+    ignored: tuple[str, ...]
+
+
+def upstream_body(client: Mapping[str, Any], *, model: str, output_cap: int | None) -> Native:
     """A checked client's body for a provider that calls the model `model`. `output_cap`, if given, is the cap."""
     made = {name: value for name, value in client.items() if name not in OWN_FIELDS and value is not None}
     made["model"] = model
-    made["messages"] = [_without_others_thoughts(message) for message in client["messages"]]
+    made["messages"] = turns = list(_without_others_thoughts(client["messages"]))
     if output_cap is not None:
         made["max_tokens"] = output_cap
-        thinking = made.get("thinking") or {}
-        if type(thinking.get("budget_tokens")) is int and thinking["budget_tokens"] >= output_cap:
-            room = output_cap > LEAST_BUDGET
-            made["thinking"] = {**thinking, "budget_tokens": output_cap - 1} if room else {"type": "disabled"}
-    return made
+    thinking = made.get("thinking") or {}
+    if thinking.get("type") != "enabled":
+        return Native(made, ())
+    cap = made["max_tokens"]
+    if cap <= LEAST_BUDGET or goes_on_without_thoughts(turns):
+        del made["thinking"]
+        return Native(made, ("thinking",))
+    if thinking.get("budget_tokens", 0) >= cap:
+        made["thinking"] = {**thinking, "budget_tokens": cap - 1}
+    return Native(made, ())
 
 
 def count_body(client: Mapping[str, Any], *, model: str) -> dict[str, Any]:
     """The body that has a provider count the tokens of a request."""
-    made = upstream_body(client, model=model, output_cap=None)
-    for name in ("max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "metadata", "service_tier"):
-        made.pop(name, None)
-    return made
+    made = {name: value for name, value in client.items() if name in _COUNTED and value is not None}
+    return {**made, "model": model, "messages": list(_without_others_thoughts(client["messages"]))}
 
 
-def _without_others_thoughts(message: dict[str, Any]) -> dict[str, Any]:
-    content = message["content"]
-    if message["role"] != "assistant" or type(content) is not list:
-        return message
-    kept = [block for block in content if block["type"] not in THINKING or is_native(block)]
-    return message if len(kept) == len(content) else {**message, "content": kept}
+def runs_on_their_side(client: Mapping[str, Any]) -> tuple[str, ...]:
+    """Paths of tools that the provider runs itself, which it bills or has somebody called by."""
+    tools = client.get("tools") or ()
+    return tuple(
+        f"tools[{at}].type" for at, tool in enumerate(tools) if not (tool.get("type") or "custom").startswith(_CLIENT_S)
+    )
+
+
+def _without_others_thoughts(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for message in messages:
+        content = message["content"]
+        if message["role"] == "assistant" and type(content) is list:
+            kept = [block for block in content if block["type"] not in THINKING or is_native(block)]
+            if len(kept) < len(content):
+                if kept:
+                    yield {**message, "content": kept}
+                continue
+        yield message
 
 
 class Passing:
@@ -63,7 +90,8 @@ class Passing:
         self._held: list[tuple[str, dict[str, Any]]] = []
 
     def event(self, name: str, data: dict[str, Any], raw: bytes) -> bytes:
-        """The frame of one event, which was read from `raw`."""
+        """The frame of one event, which was read from `raw`. `name` may be empty: an event says itself what it is."""
+        name = data.get("type") or name
         if name in _LAST:
             self._held.append((name, data))
             return b""

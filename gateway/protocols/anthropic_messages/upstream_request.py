@@ -14,6 +14,7 @@ from typing import Any
 from gateway.protocols.anthropic_messages.forms import efforts, schemas
 from gateway.protocols.anthropic_messages.forms.names import fitted, free
 from gateway.protocols.anthropic_messages.forms.takes import PLAIN, Takes
+from gateway.protocols.anthropic_messages.forms.thoughts import goes_on_without_thoughts
 from gateway.protocols.anthropic_messages.upstream_content import turns
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, wrong
 from gateway.protocols.openai_chat.request.foreign_forms import with_json_wish
@@ -86,6 +87,8 @@ def body(chat: Mapping[str, Any], *, model: str, output_cap: int | None, stream:
     if form["type"] == "json_object" and thinks:  # which forbids the other way, see `_answer_form`
         form, said = {"type": "text"}, with_json_wish(said)
     system, messages = turns(said, takes)
+    if thinks and not takes.adaptive and goes_on_without_thoughts(messages):
+        thinking, thinks = None, False
     made: dict[str, Any] = {"model": model, "max_tokens": cap, "messages": messages}
     if system:
         made["system"] = system

@@ -14,12 +14,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gateway.protocols.anthropic_messages.faults import exception_event
 from gateway.wire import strict_json
+from gateway.wire.aws_event_stream import BadFrame, Frame, FrameReader
+from gateway.wire.sse import Event
 
 VERSION = "2023-06-01"  # of the protocol, that bodies are written in here
 MAX_BETAS = 32
 
+
+class _Chunk(msgspec.Struct):
+    bytes: str
+
+
+_chunk = msgspec.json.Decoder(_Chunk).decode
 _beta = re.compile(r"[a-z0-9][a-z0-9-]{0,63}").fullmatch
 _version = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}").fullmatch
 
@@ -131,22 +141,41 @@ def read_version(header: str | None) -> str | None:
     return header if header is not None and _version(header) else None
 
 
-def unframed(headers: Mapping[str, str], payload: bytes) -> tuple[str, dict[str, Any]] | None:
-    """A message of an AWS event stream as an event of this protocol: its name and its data.
+class FramedEvents:
+    """Reads events of this protocol from AWS's frames, as `sse.EventReader` reads them from a stream of the web.
 
-    None for one that carries neither an event nor an exception. Raises ValueError for one that cannot be read.
+    The names are empty: an event's data says itself what it is. An exception is an event `error`.
     """
-    kind = headers.get(":message-type")
+
+    __slots__ = ("_frames",)
+
+    def __init__(self) -> None:
+        self._frames = FrameReader()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes, in order. Raises `BadFrame`."""
+        return [event for frame in self._frames.feed(data) if (event := _unframed(frame)) is not None]
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return self._frames.pending
+
+    def close(self) -> list[Event]:
+        """The stream ended; there is nothing in half a frame. Raises `BadFrame` for one."""
+        self._frames.close()
+        return []
+
+
+def _unframed(frame: Frame) -> Event | None:
+    """The event in a frame; None for what carries neither an event nor an exception."""
+    kind = frame.headers.get(":message-type")
     if kind in ("exception", "error"):
-        event = exception_event(headers.get(":exception-type") or headers.get(":error-code") or "", payload)
-        return "error", event
-    if kind != "event" or headers.get(":event-type") != "chunk":
+        name = frame.headers.get(":exception-type") or frame.headers.get(":error-code")
+        return Event(b"error", strict_json.dumps(exception_event(str(name or ""), frame.payload)))
+    if kind != "event" or frame.headers.get(":event-type") != "chunk":
         return None
-    wrapped = strict_json.loads_answer(payload)
-    inner = wrapped.get("bytes") if type(wrapped) is dict else None
-    if type(inner) is not str:
-        raise ValueError("a chunk has no bytes")
-    event = strict_json.loads_answer(b64decode(inner, validate=True))
-    if type(event) is not dict:
-        raise ValueError("an event is not an object")
-    return str(event.get("type") or ""), event
+    try:
+        return Event(b"", b64decode(_chunk(frame.payload).bytes, validate=True))
+    except ValueError:  # of the JSON, its form or the base64
+        raise BadFrame("a chunk does not hold bytes in base64") from None

@@ -55,7 +55,8 @@ def read(stream: bytes) -> dict[str, Any]:
     for block in blocks:
         if type(block.get("input")) is str:
             block["input"] = json.loads(block["input"])
-    return made | found[-2][1]["delta"] | {"usage": found[-2][1]["usage"]}
+    made |= found[-2][1]["delta"]
+    return made | {"usage": found[-2][1]["usage"]}
 
 
 def _continue(block: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -137,7 +138,7 @@ def test_two_calls_in_one_chunk_are_two_blocks() -> None:
 def test_calls_whose_pieces_are_mixed_are_told_one_after_the_other() -> None:
     """Braces and quotes inside strings, cut anywhere, end nothing."""
     pieces = ['{"a":"}{\\', '"x', '"}']
-    sent = [
+    sent: list[dict[str, Any]] = [
         {"tool_calls": [call(0, "", id="c0", name="f"), call(1, "", id="c1", name="g"), call(2, "", id="c2", name="h")]}
     ]
     for piece in pieces:
@@ -254,7 +255,8 @@ def test_the_official_sdk_puts_every_stream_together() -> None:
     streaming = pytest.importorskip("anthropic.lib.streaming._messages")
     types = pytest.importorskip("anthropic.types")
     for case in WHOLE:
-        snapshot, buffers = None, dict[int, bytes]()
+        snapshot: Any = None
+        buffers: dict[int, bytes] = {}
         for name, data in events(told(shown(chunks(recorded(case), READINGS.get(case))))):
             made = getattr(types, "Raw" + "".join(map(str.title, name.split("_"))) + "Event").model_validate(data)
             snapshot = streaming.accumulate_event(event=made, current_snapshot=snapshot, json_bufs=buffers)

@@ -309,7 +309,6 @@ def test_what_only_this_protocol_can_carry_is_named(fields: dict[str, Any], path
     ("message", "path"),
     [
         (assistant({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}), "type"),
-        (user({"type": "container_upload", "file_id": "f"}), "type"),
         (user(result("a", [{"type": "tool_reference", "tool_name": "f"}])), "content[0].type"),
         (
             user({"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": True}}),
@@ -342,6 +341,7 @@ def test_blocks_that_only_this_protocol_has_are_named(message: Any, path: str) -
         ),
         (user(text("hi", cache_control={"type": "eternal"})), "messages[0].content[0].cache_control.type"),
         (user(result("")), "messages[0].content[0].tool_use_id"),
+        (user({"type": "container_upload", "file_id": "f"}), "messages[0].content[0].file_id"),
         (user(result("a", is_error="yes")), "messages[0].content[0].is_error"),
         (assistant({"type": "tool_use", "id": "a", "name": "f", "input": "x"}), "messages[0].content[0].input"),
         (assistant({"type": "thinking", "signature": "x"}), "messages[0].content[0].thinking"),

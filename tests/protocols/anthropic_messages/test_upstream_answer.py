@@ -230,7 +230,7 @@ def test_a_tool_of_the_client_s_beside_the_one_for_the_answer_is_a_call() -> Non
 
 
 def test_the_input_of_a_custom_tool_is_its_text() -> None:
-    events = [
+    events: list[tuple[str, dict[str, Any]]] = [
         (
             "content_block_start",
             {"index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "run", "input": {}}},

@@ -11,6 +11,7 @@ signature.
 """
 
 from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.protocols.openai_chat.request.parts import CLAUDE
@@ -85,6 +86,20 @@ def provider_block(entry: dict[str, Any]) -> dict[str, Any] | None:
     if entry.get("type") == "reasoning.text" and entry.get("signature"):
         return {"type": "thinking", "thinking": entry.get("text") or "", "signature": entry["signature"]}
     return None
+
+
+def goes_on_without_thoughts(turns: Sequence[dict[str, Any]]) -> bool:
+    """Whether turns of this protocol end in results of calls that no thought of such a provider's came before.
+
+    A model that thinks within a budget does not go on from there: somebody else made the call, or its thoughts were not
+    kept, and providers refuse the request. It goes on where it is not to think.
+    """
+    if len(turns) < 2 or turns[-1]["role"] != "user" or turns[-2]["role"] != "assistant":
+        return False
+    results, before = turns[-1]["content"], turns[-2]["content"]
+    if type(results) is not list or type(before) is not list or not before:
+        return False
+    return any(block["type"] == "tool_result" for block in results) and before[0]["type"] not in THINKING
 
 
 def _sealed(entry: dict[str, Any]) -> str:
