@@ -24,6 +24,8 @@ from gateway.wire import strict_json
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
 JSON_WISH = "Answer with a JSON object."
+# This protocol has no field for a tool that failed, and the model must not take a failure for a result.
+FAILED = "The tool failed."
 JSON_WISH_BYTES = 64  # that it adds to a body, at most: alone it is a message
 _JSON = re.compile("json", re.IGNORECASE)
 
@@ -138,8 +140,7 @@ def _user(message: dict[str, Any], content: list[dict[str, Any]]) -> list[dict[s
 def _tool_message(block: dict[str, Any]) -> dict[str, Any]:
     content = block.get("content")
     if block.get("is_error") is True:
-        # This protocol has no field for it, and the model must not take a failure for a result.
-        failure = {"type": "text", "text": "The tool failed."}
+        failure = {"type": "text", "text": FAILED}
         content = [failure, *([{"type": "text", "text": content}] if type(content) is str else content or [])]
     made = {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content or ""}
     cache = block.get("cache_control")

@@ -1,0 +1,107 @@
+"""JSON Schemas as this protocol's providers take them. Nothing here changes the schema it is given.
+
+- A tool's `input_schema` is an object schema; `anyOf`, `oneOf` and `allOf` are refused at its top.
+- What forces an answer into a form (`output_config.format`, strict tools) takes a part of JSON Schema alone: every
+  object is closed, and bounds of numbers, strings and arrays are not known. What is not known goes into the
+  description, as Anthropic's own SDK has it, so that the model still reads it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.wire import strict_json
+
+EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
+
+_UNIONS = ("anyOf", "oneOf", "allOf")
+_SCHEMA, _LIST, _MAP = "schema", "list", "map"  # what a keyword holds
+_KNOWN: Mapping[str, str | None] = {
+    **dict.fromkeys(("type", "description", "title", "enum", "const", "default", "$ref", "required"), None),
+    **dict.fromkeys(("properties", "$defs", "definitions"), _MAP),
+    **dict.fromkeys(("anyOf", "allOf"), _LIST),
+    "items": _SCHEMA,
+}
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+
+
+def input_schema(schema: Any) -> dict[str, Any]:
+    """The schema of what a tool is given; none, or an empty one, is that of no arguments."""
+    if not schema:
+        return EMPTY
+    if schema.get("type") == "object" and not any(union in schema for union in _UNIONS):
+        return schema if "properties" in schema else {**schema, "properties": {}}
+    return _merged(schema)
+
+
+def is_open(schema: Any) -> bool:
+    """Whether some object of it may have any further members, or any at all, which a forced form cannot allow."""
+    if type(schema) is list:
+        return any(map(is_open, schema))
+    if type(schema) is not dict:
+        return False
+    if type(schema.get("additionalProperties")) is dict or schema.get("additionalProperties") is True:
+        return True
+    if schema.get("type") == "object" and not schema.get("properties"):
+        return True
+    inner = [schema[name] for name, kind in _KNOWN.items() if kind in (_SCHEMA, _LIST) and name in schema]
+    inner += [
+        part
+        for name, kind in _KNOWN.items()
+        if kind == _MAP and type(schema.get(name)) is dict
+        for part in schema[name].values()
+    ]
+    return any(map(is_open, [*inner, *schema.get("oneOf", ())]))
+
+
+def closed(schema: Any) -> Any:
+    """A schema in the part of JSON Schema that forces an answer."""
+    if type(schema) is not dict:
+        return schema
+    made: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    for name, value in schema.items():
+        known = "anyOf" if name == "oneOf" else name
+        if known in _KNOWN:
+            made[known] = _inside(value, _KNOWN[known])
+        elif (name == "format" and value in _FORMATS) or (name == "minItems" and value in (0, 1)):
+            made[name] = value
+        elif name not in ("additionalProperties", "$schema", "$id", "strict"):
+            told[name] = value
+    if made.get("type") == "object" or "properties" in made:
+        made["additionalProperties"] = False
+    if told:
+        words = strict_json.dumps(told).decode()
+        said = made.get("description")
+        made["description"] = f"{said}\n\n{words}" if said else words
+    return made
+
+
+def _inside(value: Any, kind: str | None) -> Any:
+    if kind == _SCHEMA:
+        return closed(value)
+    if kind == _LIST and type(value) is list:
+        return [closed(part) for part in value]
+    if kind == _MAP and type(value) is dict:
+        return {name: closed(part) for name, part in value.items()}
+    return value
+
+
+def _merged(schema: dict[str, Any]) -> dict[str, Any]:
+    """One object schema that allows what the parts of a union allow; how they belong together is told in words."""
+    unions = {name: schema[name] for name in _UNIONS if type(schema.get(name)) is list}
+    made: dict[str, Any] = {name: value for name, value in schema.items() if name not in _UNIONS}
+    properties: dict[str, Any] = dict(made.get("properties") or {})
+    required = set(made.get("required") or ())
+    for name, parts in unions.items():
+        needs = [set(part.get("required") or ()) for part in parts if type(part) is dict]
+        for part in parts:
+            if type(part) is dict:
+                properties = {**(part.get("properties") or {}), **properties}
+        required |= (set.union if name == "allOf" else set.intersection)(*needs) if needs else set()
+    made |= {"type": "object", "properties": properties}
+    if required:
+        made["required"] = sorted(required)
+    if unions:
+        words = f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}"
+        made["description"] = f"{made['description']}\n\n{words}" if made.get("description") else words
+    return made
