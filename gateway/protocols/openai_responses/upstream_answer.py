@@ -96,10 +96,8 @@ class AnswerReader:
         entry = {"type": f"reasoning.{kind}", kind: text, "format": FORMAT, "index": self._index(place, kind, at)}
         if data.get("item_id"):
             entry["id"] = data["item_id"]
-        delta: dict[str, Any] = {"reasoning_details": [entry]}
-        if is_new and entry["index"] and type(text) is str:
-            delta["reasoning"] = f"\n\n{text}"
-        return _choice(delta)
+        between = "\n\n" if is_new and entry["index"] else ""
+        return _choice({"reasoning": between + text if type(text) is str else text, "reasoning_details": [entry]})
 
     def _done(self, data: Mapping[str, Any]) -> list[Chunk]:
         """What an item has that no event before has told."""
