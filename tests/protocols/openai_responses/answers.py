@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from openai import OpenAI, omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
@@ -59,7 +59,9 @@ def writer(**asked: Any) -> AnswerWriter:
 
 def deltas(*deltas: dict[str, Any], finish: str | None = "stop", usage: Any = None) -> list[dict[str, Any]]:
     """Chunks of these deltas."""
-    made = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    made: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
     made.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     return [*made, {"choices": [], "usage": usage}] if usage else made
 
@@ -95,8 +97,8 @@ def drawn(stream: bytes) -> Response:
 
 def sdk(answer: bytes, type: str = "text/event-stream", status: int = 200) -> OpenAI:
     """The official client, answered so."""
-    told = httpx.MockTransport(lambda _: httpx.Response(status, content=answer, headers={"content-type": type}))
-    return OpenAI(api_key="k", base_url="http://x", http_client=httpx.Client(transport=told), max_retries=0)
+    told = httpx2.MockTransport(lambda _: httpx2.Response(status, content=answer, headers={"content-type": type}))
+    return OpenAI(api_key="k", base_url="http://x", http_client=httpx2.Client(transport=told), max_retries=0)
 
 
 def types(made: Iterable[dict[str, Any]]) -> list[str]:

@@ -101,8 +101,8 @@ def test_pictures_and_files() -> None:
 def test_a_turn_with_tools_is_one_message_and_its_results_follow_at_once() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}]}
     thought["encrypted_content"] = "gAAA+/é="
-    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-    said["content"] = [{"type": "output_text", "text": "Both.", "annotations": []}]
+    said = user({"type": "output_text", "text": "Both.", "annotations": []})
+    said |= {"id": "msg_1", "role": "assistant", "status": "completed"}
     made = messages(user(), thought, said, called("a"), called("b"), gave("a"), gave("b", "2"), user())
     assert made[1:4] == [
         {
