@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
+from gateway.protocols.openai_chat.request.checks import TYPE, UNSUPPORTED, checked_model, wrong
 from gateway.protocols.openai_chat.request.fields import CHECKS, end_user, stops, web_search
 from gateway.protocols.openai_chat.request.foreign_forms import (
     JSON_WISH_BYTES,
@@ -167,7 +167,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         raise wrong(f"The body has more than {MAX_FIELDS} fields. Send fewer.", None)
     if None in body.values():
         body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
-    model = _model(body.get("model"), dialect)
+    model = checked_model(body.get("model"), dialect)
     messages: Any = body.get("messages")
     deep = outline(messages, dialect)
     stream = _stream(body, dialect)
@@ -297,16 +297,6 @@ def _put_cap(body: dict[str, Any], output_cap: int | None, cap_field: str) -> No
     cap = (newer or older) if output_cap is None else output_cap
     if cap is not None:
         body["max_completion_tokens" if newer else cap_field] = cap
-
-
-def _model(model: Any, dialect: Dialect) -> str:
-    if model is None or model == "":
-        raise wrong(dialect.messages["model_required"], "model", MISSING)
-    if type(model) is not str:
-        raise wrong("Parameter model must be a string.", "model", TYPE)
-    if len(model) > 256 or not plain(model):
-        raise wrong("Parameter model must be at most 256 characters, none of them control.", "model")
-    return model
 
 
 def _stream(body: Mapping[str, Any], dialect: Dialect) -> bool:
