@@ -102,7 +102,7 @@ class _Candidate:
     """What has been written of one choice, and what waits: a call that is not whole, thoughts that go with the next."""
 
     __slots__ = (
-        *("_annotations", "_call", "_finish", "_form", "_length", "_logprobs", "_malformed", "_native"),
+        *("_annotations", "_call", "_finish", "_form", "_images", "_length", "_logprobs", "_malformed", "_native"),
         *("_signs", "_text", "_thoughts", "index"),
     )
 
@@ -113,7 +113,7 @@ class _Candidate:
         self._malformed = ""
         self._signs: dict[str, str] = {}
         self._thoughts: list[dict[str, Any]] = []  # Entries of other formats, and what has no part to be on.
-        self._length = 0
+        self._length = self._images = 0
         self._text: list[str] | None = [] if "web_search_options" in form.body else None
         self._annotations: list[Any] = []
         self._logprobs: list[Any] = []
@@ -190,7 +190,8 @@ class _Candidate:
             image = picture.get("image_url") if type(picture) is dict else None
             url = image.get("url") if type(image) is dict else image
             if type(url) is str:
-                parts.append(signatures.signed(by_url(url), signed.get(at)))
+                parts.append(signatures.signed(by_url(url), signed.get(self._images + at)))
+        self._images += len(parts)
         return parts
 
     def _take_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:

@@ -205,7 +205,8 @@ def _offered(
     tools = _tools(chat)
     if not tools:
         return [], None
-    choice, config = chat.get("tool_choice", chat.get("function_call")), None
+    choice = chat.get("tool_choice", chat.get("function_call"))
+    config: dict[str, Any] | None = None
     if type(choice) is str:
         config = {"mode": _CHOICES[choice]} if choice != "auto" else None
     elif choice is not None:
