@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.protocols.google_gemini.upstream_answer import UpstreamAnswer
+from gateway.protocols.openai_chat.answer.finish_words import meaning
+from gateway.protocols.openai_chat.answer.usage import BadUsage, read
 from gateway.wire.errors import UpstreamFault
 from tests.protocols.google_gemini.talk import ASKED, STREAMS, chunks_of, message_of, shown, stream_of, whole
 
@@ -117,8 +119,6 @@ def test_filters_in_googles_words(word: str) -> None:
     chunk = UpstreamAnswer(ASKED, call_prefix="c").event(
         "", {"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": word}]}
     )[0]
-    from gateway.protocols.openai_chat.answer.finish_words import meaning
-
     assert meaning(chunk["choices"][0]["finish_reason"]) == "content_filter"
 
 
@@ -201,8 +201,6 @@ def test_what_is_no_answer_is_a_fault(data: Any) -> None:
 
 @pytest.mark.parametrize("counts", [{"promptTokenCount": -1}, {"promptTokenCount": 1.5}, {"candidatesTokenCount": "7"}])
 def test_counts_that_are_none_are_not_believed(counts: Any) -> None:
-    from gateway.protocols.openai_chat.answer.usage import BadUsage, read
-
     chunk = UpstreamAnswer(ASKED, call_prefix="c").event("", {"usageMetadata": {"promptTokenCount": 5} | counts})[0]
     with pytest.raises(BadUsage):
         read(chunk["usage"])
