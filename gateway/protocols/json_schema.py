@@ -17,8 +17,10 @@ from typing import Any
 
 from gateway.wire import strict_json
 
-MAX_SCHEMAS = 10_000  # that one schema may come to, since references to references multiply
-MAX_LEVELS = 100
+# What the schemas of one request may come to, since references to references multiply. 10,000 take 170 ms.
+MAX_SCHEMAS = 10_000
+MAX_BYTES = 4 << 20
+MAX_LEVELS = 200
 
 Schema = dict[str, Any]
 
@@ -94,16 +96,36 @@ ANTHROPIC_STRICT = SchemaDialect(
     closed=True,
 )
 
+_odd = re.compile(r"[^\w.-]").sub
 _NOTES = frozenset({"$schema", "$id", "$anchor", "$comment", "$vocabulary", "$dynamicAnchor"})
 _NOTES |= frozenset({"$defs", "definitions", "nullable", "discriminator", "xml", "externalDocs"})
 
 
-def adapt(schema: Mapping[str, Any], dialect: SchemaDialect) -> Schema:
+class Budget:
+    """What is left for the schemas of one request: of `MAX_SCHEMAS`, and of `MAX_BYTES` for what is referred to."""
+
+    __slots__ = ("_bytes", "_schemas")
+
+    def __init__(self) -> None:
+        self._schemas, self._bytes = MAX_SCHEMAS, MAX_BYTES
+
+    def spend(self, schemas: int = 0, size: int = 0) -> None:
+        """Raises `BadSchema` when there is not so much left."""
+        self._schemas -= schemas
+        self._bytes -= size
+        if self._schemas < 0:
+            raise BadSchema(f"comes to more than {MAX_SCHEMAS} schemas with its references. Send a smaller one")
+        if self._bytes < 0:
+            raise BadSchema(f"comes to more than {MAX_BYTES} bytes with its references. Send a smaller one")
+
+
+def adapt(schema: Mapping[str, Any], dialect: SchemaDialect, budget: Budget | None = None) -> Schema:
     """The schema as `dialect` takes it; the client's own is not changed. Raises `BadSchema`.
 
-    Refused are references that lead nowhere or elsewhere, and what comes to more than `MAX_SCHEMAS` or `MAX_LEVELS`.
+    Refused are references that lead nowhere or elsewhere, and what comes to more than `MAX_SCHEMAS`, `MAX_BYTES` or
+    `MAX_LEVELS` with what is referred to. `budget` is what the request has left, if it has more schemas than one.
     """
-    return _Adapter(schema, dialect).whole()
+    return _Adapter(schema, dialect, budget or Budget()).whole()
 
 
 def object_schema(schema: Mapping[str, Any] | None) -> Schema:
@@ -200,10 +222,12 @@ def _allow_null(made: Schema) -> None:
 class _Adapter:
     """Adapts one schema. `_used` are the references that stay, by their place, with the names that they have then."""
 
-    def __init__(self, root: Mapping[str, Any], dialect: SchemaDialect) -> None:
+    def __init__(self, root: Mapping[str, Any], dialect: SchemaDialect, budget: Budget) -> None:
         self._root = root
         self._dialect = dialect
-        self._left = MAX_SCHEMAS
+        self._budget = budget
+        self._level = 0
+        self._sizes: dict[str, int] = {}  # Of what is referred to, by its place.
         self._used: dict[str, str] = {}
 
     def whole(self) -> Schema:
@@ -216,31 +240,38 @@ class _Adapter:
 
     def _schema(self, node: Any, inside: tuple[str, ...]) -> Schema:
         """`inside` are the references that led here."""
-        self._left -= 1
-        if self._left < 0 or len(inside) > MAX_LEVELS:
-            raise BadSchema(f"comes to more than {MAX_SCHEMAS} schemas with its references. Send a smaller one")
+        self._budget.spend(1)
         if type(node) is not dict:
             return {}  # true: anything
-        if type(place := node.get("$ref")) is str:
-            rest = {name: value for name, value in node.items() if name != "$ref"}
-            if place in inside:
-                return self._recursive(place, rest)
-            return self._schema(_merged(self._at(place), rest), (*inside, place))
-        if type(node.get("allOf")) is list:
-            merged = {name: value for name, value in node.items() if name != "allOf"}
-            for member in node["allOf"]:
-                member, inside = self._resolved(member, inside)
-                merged = _merged(member, merged)
-            return self._schema(merged, inside)
-        return self._plain(node, inside)
+        if self._level > MAX_LEVELS:
+            raise BadSchema(f"nests deeper than {MAX_LEVELS} levels with its references")
+        self._level += 1
+        try:
+            if type(place := node.get("$ref")) is str:
+                rest = {name: value for name, value in node.items() if name != "$ref"}
+                if place in inside:
+                    return self._recursive(place, rest)
+                return self._schema(_all([self._at(place), rest]), (*inside, place))
+            if type(members := node.get("allOf")) is list:
+                self._budget.spend(len(members))
+                rest = {name: value for name, value in node.items() if name != "allOf"}
+                merged, inside = self._resolved(members, inside)
+                return self._schema(_all([*merged, rest]), inside)
+            return self._plain(node, inside)
+        finally:
+            self._level -= 1
 
-    def _resolved(self, node: Any, inside: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        while type(node) is dict and type(place := node.get("$ref")) is str:
-            if place in inside:
-                return {}, inside
-            rest = {name: value for name, value in node.items() if name != "$ref"}
-            node, inside = _merged(self._at(place), rest), (*inside, place)
-        return (node if type(node) is dict else {}), inside
+    def _resolved(self, members: list[Any], inside: tuple[str, ...]) -> tuple[list[Schema], tuple[str, ...]]:
+        """The members of an `allOf`, themselves instead of references; what leads back to itself says nothing new."""
+        made = []
+        for node in members:
+            while type(node) is dict and type(place := node.get("$ref")) is str:
+                rest = {name: value for name, value in node.items() if name != "$ref"}
+                node = rest if place in inside else _all([self._at(place), rest])
+                inside = (*inside, place)
+            if type(node) is dict:
+                made.append(node)
+        return made, inside
 
     def _at(self, place: str) -> Schema:
         """What a reference points to, in the same schema."""
@@ -252,10 +283,13 @@ class _Adapter:
             node = node.get(step.replace("~1", "/").replace("~0", "~")) if type(node) is dict else None
         if type(node) is not dict:
             raise BadSchema(f"refers to {place[:64]!r}, which is not there")
+        if place not in self._sizes:
+            self._sizes[place] = len(strict_json.dumps(node))
+        self._budget.spend(size=self._sizes[place])
         return node
 
     def _recursive(self, place: str, rest: Schema) -> Schema:
-        name = place.rpartition("/")[2] or "root"
+        name = _odd("_", place.rpartition("/")[2]).strip("_") or "root"
         if not self._dialect.refs:
             return {"type": self._type("object"), "description": f"Another {name}, of the same form."}
         if place not in self._used:
@@ -362,7 +396,7 @@ class _Adapter:
             made["additionalProperties"] = False
             made.setdefault("properties", {})
         if dialect.requires_all and type(properties) is dict:
-            required = _list(made.get("required"))
+            required = {name for name in _list(made.get("required")) if type(name) is str}
             for name, inner in properties.items():
                 if name not in required:
                     _allow_null(inner)
@@ -372,14 +406,21 @@ class _Adapter:
         return self._dialect.types.get(name, name)
 
 
-def _merged(first: Schema, second: Schema) -> Schema:
-    """What both say: properties and required of each, else the second's word."""
-    made = {**first, **second}
+def _all(schemas: list[Schema]) -> Schema:
+    """What all of them say: the properties and required of each, else the last one's word."""
+    made: Schema = {}
+    for schema in schemas:
+        made.update(schema)
     for name in ("properties", "$defs"):
-        if type(first.get(name)) is dict and type(second.get(name)) is dict:
-            made[name] = {**first[name], **second[name]}
-    if type(first.get("required")) is list and type(second.get("required")) is list:
-        made["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
+        given = [schema[name] for schema in schemas if type(schema.get(name)) is dict]
+        if len(given) > 1:
+            made[name] = {key: value for one in given for key, value in one.items()}
+    for name in ("required", "allOf"):
+        lists = [schema[name] for schema in schemas if type(schema.get(name)) is list]
+        if len(lists) > 1:
+            made[name] = [value for one in lists for value in one]
+    if type(required := made.get("required")) is list:
+        made["required"] = list(dict.fromkeys(name for name in required if type(name) is str))
     return made
 
 

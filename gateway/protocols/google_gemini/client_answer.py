@@ -102,14 +102,14 @@ class _Candidate:
     """What has been written of one choice, and what waits: a call that is not whole, thoughts that go with the next."""
 
     __slots__ = (
-        *("_annotations", "_call", "_finish", "_form", "_images", "_length", "_logprobs", "_malformed", "_native"),
+        *("_annotations", "_calls", "_finish", "_form", "_images", "_length", "_logprobs", "_malformed", "_native"),
         *("_signs", "_text", "_thoughts", "index"),
     )
 
     def __init__(self, index: int, form: ChatForm) -> None:
         self.index = index
         self._form = form
-        self._call: _Call | None = None
+        self._calls: dict[int, _Call] = {}  # By a chat's index, in order.
         self._malformed = ""
         self._signs: dict[str, str] = {}
         self._thoughts: list[dict[str, Any]] = []  # Entries of other formats, and what has no part to be on.
@@ -195,30 +195,37 @@ class _Candidate:
         return parts
 
     def _take_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
-        """A piece of a call, or a whole one; gives the one before it, once another begins."""
-        parts = []
-        if self._call is None or (piece.get("id") and piece.get("index", -1) != self._call.index):
-            parts = self._called()
-            self._call = _Call(piece.get("index", -1))
-        self._call.take(piece)
-        if "index" not in piece:  # of a whole message
-            parts += self._called()
-        return parts
+        """A piece of a call, or a whole one; gives those before it that are whole, once another begins."""
+        index = piece.get("index", -1)
+        call = self._calls.get(index)
+        if call is not None:
+            call.take(piece)
+            return []
+        parts = self._called(whole=True)
+        self._calls[index] = call = _Call()
+        call.take(piece)
+        return parts + (self._called() if index < 0 else [])  # of a whole message
 
-    def _called(self) -> list[dict[str, Any]]:
-        """The call that has been waited for, which is whole now. One that no client could read is told at the end."""
-        call, self._call = self._call, None
-        if call is None:
-            return []
-        name = self._form.names.back(call.name)
-        if (args := call.read()) is None:
-            self._malformed = f"{name}({call.given})"
-            return []
-        made: dict[str, Any] = {"functionCall": {"id": call.id, "name": name, "args": args}}
-        signature = call.signature or self._signs.get(call.id)
-        if signature is None and self._thoughts:
-            signature = self._packed()
-        return [signatures.signed(made, signature)]
+    def _called(self, whole: bool = False) -> list[dict[str, Any]]:
+        """The calls that have been waited for, `whole`: up to the first that may go on.
+
+        One that no client could read is told at the end.
+        """
+        parts = []
+        for index, call in list(self._calls.items()):
+            if whole and not call.seems_whole():
+                break
+            del self._calls[index]
+            name = self._form.names.back(call.name)
+            if (args := call.read()) is None:
+                self._malformed = f"{name}({call.given})"
+                continue
+            made: dict[str, Any] = {"functionCall": {"id": call.id, "name": name, "args": args}}
+            signature = call.signature or self._signs.get(call.id)
+            if signature is None and self._thoughts:
+                signature = self._packed()
+            parts.append(signatures.signed(made, signature))
+        return parts
 
     def _packed(self) -> str:
         thoughts, self._thoughts = self._thoughts, []
@@ -228,13 +235,13 @@ class _Candidate:
 class _Call:
     """A call while its pieces come. `given` are its arguments so far."""
 
-    __slots__ = ("_given", "id", "index", "name", "signature")
+    __slots__ = ("_given", "_looked", "id", "name", "signature")
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self) -> None:
         self.id = self.name = ""
         self.signature: str | None = None
         self._given: list[str] = []
+        self._looked = False
 
     def take(self, piece: dict[str, Any]) -> None:
         """One piece; the first names the call."""
@@ -247,6 +254,13 @@ class _Call:
     @property
     def given(self) -> str:
         return "".join(self._given)
+
+    def seems_whole(self) -> bool:
+        """Whether its arguments are an object by now. Looked at once, since all else would not be linear."""
+        if self._looked or not any(self._given):
+            return False
+        self._looked = True
+        return self.read() is not None
 
     def read(self) -> dict[str, Any] | None:
         """Its arguments; None: they are no object."""

@@ -97,21 +97,22 @@ def body(chat: Mapping[str, Any], *, output_cap: int | None = None, ability: Abi
         if name not in CARRIED and value is not None and value not in _NOTHING.get(name, ()):
             param = shown(name)
             raise wrong(f"Parameter {param} is not supported by this model.", param, UNSUPPORTED)
-    names = upstream_names(chat)
+    names, schemas = upstream_names(chat), _Schemas(ability)
     talk = Contents(names, ids=ability.ids, signs=ability.signs)
     talk.take(chat["messages"])
     cap = output_cap or chat.get("max_completion_tokens") or chat.get("max_tokens")
     made: dict[str, Any] = {"contents": talk.contents}
     if talk.system:
         made["systemInstruction"] = {"parts": talk.system}
-    tools, choice = _offered(chat, names, ability)
+    tools, choice = _offered(chat, names, schemas)
     if chat.get("web_search_options") is not None:
         tools.append(_search(chat["web_search_options"]))
     if tools:
         made["tools"] = tools
     if choice:
         made["toolConfig"] = {"functionCallingConfig": choice}
-    if config := _config(chat, cap, ability):
+    config = _config(chat, cap, ability) | schemas.format(chat.get("response_format"))
+    if config:
         made["generationConfig"] = config
     if chat.get("safety_settings"):
         made["safetySettings"] = chat["safety_settings"]
@@ -139,21 +140,7 @@ def _config(chat: Mapping[str, Any], cap: int | None, ability: Ability) -> dict[
         made["responseModalities"] = [modality.upper() for modality in modalities]
     if (closely := resolution(chat["messages"])) is not None:
         made["mediaResolution"] = closely
-    return made | _format(chat.get("response_format"), ability) | _thinking(chat, cap, ability)
-
-
-def _format(asked: Mapping[str, Any] | None, ability: Ability) -> dict[str, Any]:
-    """Structured output is native: a media type, and a schema where there is one."""
-    if asked is None or asked["type"] == "text":
-        return {}
-    made: dict[str, Any] = {"responseMimeType": "application/json"}
-    if asked["type"] == "json_schema" and (schema := asked["json_schema"].get("schema")):
-        told = asked["json_schema"].get("description")
-        if told and "description" not in schema:
-            schema = {**schema, "description": told}
-        field = "responseJsonSchema" if ability.json_schemas else "responseSchema"
-        made[field] = _adapted(schema, "response_format.json_schema.schema", ability)
-    return made
+    return made | _thinking(chat, cap, ability)
 
 
 def _thinking(chat: Mapping[str, Any], cap: int | None, ability: Ability) -> dict[str, Any]:
@@ -199,7 +186,7 @@ def _tools(chat: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _offered(
-    chat: Mapping[str, Any], names: Names, ability: Ability
+    chat: Mapping[str, Any], names: Names, schemas: "_Schemas"
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Tools and the choice among them. Where the model may choose among some of them alone, the others do not go."""
     tools = _tools(chat)
@@ -218,21 +205,48 @@ def _offered(
             tools = [tool for tool in tools if tool[tool["type"]]["name"] in allowed]
         else:
             config = {"mode": "ANY", "allowedFunctionNames": [names.there(name) for name in sorted(allowed)]}
-    declared = [_declared(tool, f"tools[{at}]", names, ability) for at, tool in enumerate(tools)]
+    declared = [schemas.declared(tool, f"tools[{at}]", names) for at, tool in enumerate(tools)]
     return [{"functionDeclarations": declared}], config
 
 
-def _declared(tool: Mapping[str, Any], path: str, names: Names, ability: Ability) -> dict[str, Any]:
-    kind = tool["type"]
-    inner = tool[kind]
-    made: dict[str, Any] = {"name": names.there(inner["name"])}
-    if inner.get("description"):
-        made["description"] = inner["description"]
-    schema = _custom_schema(inner) if kind == "custom" else inner.get("parameters")
-    if not json_schema.takes_nothing(schema):
-        field = "parametersJsonSchema" if ability.json_schemas else "parameters"
-        made[field] = _adapted(schema, f"{path}.{kind}.parameters", ability)
-    return made
+class _Schemas:
+    """Puts the schemas of one request into the words of its provider."""
+
+    def __init__(self, ability: Ability) -> None:
+        self._dialect = json_schema.GEMINI if ability.json_schemas else json_schema.GEMINI_OPENAPI
+        self._kind = "JsonSchema" if ability.json_schemas else ""
+        self._budget = json_schema.Budget()
+
+    def format(self, asked: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Structured output is native: a media type, and a schema where there is one."""
+        if asked is None or asked["type"] == "text":
+            return {}
+        made: dict[str, Any] = {"responseMimeType": "application/json"}
+        if asked["type"] == "json_schema" and (schema := asked["json_schema"].get("schema")):
+            told = asked["json_schema"].get("description")
+            if told and "description" not in schema:
+                schema = {**schema, "description": told}
+            name = f"response{self._kind or 'Schema'}"
+            made[name] = self._adapted(schema, "response_format.json_schema.schema")
+        return made
+
+    def declared(self, tool: Mapping[str, Any], path: str, names: Names) -> dict[str, Any]:
+        """A tool's declaration; one that takes nothing goes without parameters."""
+        kind = tool["type"]
+        inner = tool[kind]
+        made: dict[str, Any] = {"name": names.there(inner["name"])}
+        if inner.get("description"):
+            made["description"] = inner["description"]
+        schema = _custom_schema(inner) if kind == "custom" else inner.get("parameters")
+        if not json_schema.takes_nothing(schema):
+            made[f"parameters{self._kind}"] = self._adapted(schema, f"{path}.{kind}.parameters")
+        return made
+
+    def _adapted(self, schema: Any, path: str) -> dict[str, Any]:
+        try:
+            return json_schema.adapt(schema, self._dialect, self._budget)
+        except json_schema.BadSchema as error:
+            raise wrong(f"Parameter {path} {error}.", path) from None
 
 
 def _custom_schema(custom: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,13 +256,6 @@ def _custom_schema(custom: Mapping[str, Any]) -> dict[str, Any]:
     told = f"Written in this {grammar.get('syntax')} grammar:\n{grammar.get('definition')}" if grammar else "A text."
     properties = {"input": {"type": "string", "description": told}}
     return {"type": "object", "properties": properties, "required": ["input"]}
-
-
-def _adapted(schema: Any, path: str, ability: Ability) -> dict[str, Any]:
-    try:
-        return json_schema.adapt(schema, json_schema.GEMINI if ability.json_schemas else json_schema.GEMINI_OPENAPI)
-    except json_schema.BadSchema as error:
-        raise wrong(f"Parameter {path} {error}.", path) from None
 
 
 def _search(options: Mapping[str, Any]) -> dict[str, Any]:

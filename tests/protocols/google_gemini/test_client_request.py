@@ -10,6 +10,7 @@ from gateway.protocols.google_gemini.signatures import NO_SIGNATURE, pack
 from gateway.protocols.openai_chat import parse
 from gateway.wire.errors import InvalidRequest
 
+THINKING = "generationConfig.thinkingConfig"
 USER = {"role": "user", "parts": [{"text": "hi"}]}
 
 
@@ -40,13 +41,13 @@ def test_the_least() -> None:
 
 
 def test_both_spellings_of_names() -> None:
-    camel = {
+    camel: Any = {
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
         "generationConfig": {"maxOutputTokens": 50, "stopSequences": ["x"], "topP": 0.5},
         "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
         "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": {"type": "object"}}]}],
     }
-    snake = {
+    snake: Any = {
         "system_instruction": {"parts": {"text": "Be brief."}},
         "generation_config": {"max_output_tokens": 50, "stop_sequences": ["x"], "top_p": 0.5},
         "tool_config": {"function_calling_config": {"mode": "any"}},
@@ -197,7 +198,7 @@ def test_calls_without_ids_find_their_results() -> None:
 
 
 def test_ids_win_over_names() -> None:
-    calls = [{"functionCall": {"id": id, "name": "get_w", "args": {}}} for id in ("a", "b")]
+    calls: Any = [{"functionCall": {"id": id, "name": "get_w", "args": {}}} for id in ("a", "b")]
     answers = [{"functionResponse": {"id": id, "name": "get_w", "response": {"n": id}}} for id in ("b", "a")]
     history = messages(USER, {"role": "model", "parts": calls}, {"parts": answers})
     assert [turn["tool_call_id"] for turn in history[2:]] == ["b", "a"]
@@ -355,10 +356,10 @@ def test_labels_and_the_class_of_service() -> None:
     ({"systemInstruction": {"parts": [{"inlineData": {}}]}}, "systemInstruction.parts[0].text"),
     ({"generationConfig": {"temperature": 3}}, "generationConfig.temperature"),
     ({"generationConfig": {"candidateCount": 99}}, "generationConfig.candidateCount"),
-    ({"generationConfig": {"thinkingConfig": {"thinkingBudget": -2}}}, "generationConfig.thinkingConfig.thinkingBudget"),
+    ({"generationConfig": {"thinkingConfig": {"thinkingBudget": -2}}}, f"{THINKING}.thinkingBudget"),
     ({"generationConfig": {"thinkingConfig": {"thinkingBudget": 1, "thinkingLevel": "LOW"}}},
-     "generationConfig.thinkingConfig.thinkingBudget"),
-    ({"generationConfig": {"thinkingConfig": {"thinkingLevel": "SOME"}}}, "generationConfig.thinkingConfig.thinkingLevel"),
+     f"{THINKING}.thinkingBudget"),
+    ({"generationConfig": {"thinkingConfig": {"thinkingLevel": "SOME"}}}, f"{THINKING}.thinkingLevel"),
     ({"generationConfig": {"responseSchema": {}}}, "generationConfig.responseSchema"),
     ({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}}, "toolConfig.functionCallingConfig.mode"),
     ({"tools": [{"functionDeclarations": [{"description": "d"}]}]}, "tools[0].functionDeclarations[0].name"),

@@ -89,8 +89,8 @@ class Contents:
         pictures = {entry["image"]: entry["data"] for entry in sealed if type(entry.get("image")) is int}
         for number, picture in enumerate(message.get("images") or ()):
             parts.append(signatures.signed(_picture(picture, f"{path}.images[{number}]"), pictures.get(number)))
-        if audio := message.get("audio"):
-            raise wrong(f"Parameter {path}.audio names an answer's sound, which lies elsewhere: {audio!r:.60}.", path)
+        if message.get("audio"):
+            raise wrong(f"Parameter {path}.audio names a sound that this model did not make.", f"{path}.audio")
         for number, (call, call_path) in enumerate(calls):
             signature = by_id.get(call["id"]) or signatures.of_call(call)
             if signature is None and number == 0:
