@@ -19,7 +19,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        m.supported_parameters, m.capabilities, m.published_on, m.image_token_bound, m.audio_token_bound,
        m.file_token_bound, m.quality, o.id, o.upstream_model, o.priority, o.weight, o.context_length, o.max_output,
        o.input_modalities, o.supported_parameters, o.quality, o.forced,
-       p.slug, p.protocol, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
+       p.slug, p.protocol, p.variant, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
        p.first_byte_timeout, p.idle_timeout, p.total_timeout, p.failure_threshold, p.cooldown, p.trains_on_data,
        p.retains_data, p.reasoning_format,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
@@ -70,6 +70,7 @@ class Provider:
 
     slug: str
     protocol: str
+    variant: str  # of the protocol, as its module knows it; empty: the plain one
     base_url: str
     auth_style: str
     stream_usage: bool

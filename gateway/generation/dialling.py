@@ -14,7 +14,8 @@ from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.process.deadline import NEVER, Deadline
 from gateway.process.process import Process
-from gateway.protocols.openai_chat import AnswerReader, fault_from_response
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.openai_chat import AnswerReader
 from gateway.upstream.reply import Reply
 from gateway.wire.errors import UpstreamFault
 from routing.catalog import Provider
@@ -130,9 +131,13 @@ class Dialling:
             self._reply = reply
             if not 200 <= reply.status < 300:
                 said = await self.pace.wait_silently(_error_body(reply))
-                raise fault_from_response(reply.status, reply.headers, said)
+                raise self._fault(reply, said)
             self._attempt.reader = self._reader
         return reply
+
+    def _fault(self, reply: Reply, said: bytes) -> UpstreamFault:
+        upstream = PROTOCOLS[self._attempt.candidate.offer.provider.protocol].upstream
+        return upstream.fault(reply.status, reply.headers, said)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -173,7 +178,7 @@ class Dialling:
             assert self._task is not None
             reply = self._reply = await self._task
         if not 200 <= reply.status < 300:
-            raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
+            raise self._fault(reply, await _error_body(reply))
         reader = self._attempt.reader = self._reader
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from gateway.protocols import Answer
+from gateway.protocols.openai_chat import AnswerReader
 
 ORDINARY = 64 * 1024  # Bytes; of the smallest events a reader takes some 20 ms for them.
 
@@ -19,14 +19,14 @@ _threads = ThreadPoolExecutor(2, "answers")
 Result = TypeVar("Result")
 
 
-async def feed(reader: Answer, data: bytes) -> list[bytes]:
+async def feed(reader: AnswerReader, data: bytes) -> list[bytes]:
     """`reader.feed`. Raises what it raises."""
     if len(data) + reader.unread <= ORDINARY:
         return reader.feed(data)
     return await _apart(partial(reader.feed, data))
 
 
-async def end(reader: Answer) -> None:
+async def end(reader: AnswerReader) -> None:
     """`reader.end`. Raises what it raises."""
     if reader.unread <= ORDINARY:
         reader.end()

@@ -1,37 +1,177 @@
-"""The two sides on which a wire protocol meets the chat form, which is what lies between every client and every
-upstream: a `Source` reads an upstream's answer into it, a `Writer` tells it to a client. Both work without I/O.
+"""The two sides on which a wire protocol meets the chat form, which lies between every client and every upstream.
+
+    client    body -> `Spoken` and a chat body     `Writer`: chunks of the chat form -> events, or a body
+    upstream  chat body -> `Sent`                  `Source`: events, or a body -> chunks of the chat form
+
+Both work without I/O. Where client and upstream speak the same protocol and it is not the chat form, the client's own
+body goes on and the upstream's events come back (`Passing`); the chat form is then read beside them, for what is
+counted, billed and decided.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from gateway.wire.dialects import Dialect
+from gateway.wire.errors import GatewayError, UpstreamFault
+
+if TYPE_CHECKING:
+    from gateway.protocols.openai_chat import ChatRequest, Fit
+    from gateway.wire.sse import Event
+
+NO_FIELDS: Mapping[bytes, str] = {}
+
+
+class Spoken(Struct, frozen=True, kw_only=True):
+    """What a client said in a protocol that is not the chat form.
+
+    - `protocol`: which one, by its name in `gateway.protocols.PROTOCOLS`
+    - `body`: its body, checked; `form`: what the protocol keeps of reading it, to write the answer
+    - `only_native`: paths in it of what only an offer of the same protocol can be asked for
+    - `built_in`: words that such an offer must list, for what the provider bills, keeps or calls out for
+    - `ignored`: paths of what has no effect at an offer of another protocol
+    - `fields`: header fields that go on to an offer of the same protocol
+    """
+
+    protocol: str
+    body: Mapping[str, Any]
+    form: Any
+    only_native: tuple[str, ...] = ()
+    built_in: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    fields: Mapping[str, str] = {}
+
+
+class Ours(NamedTuple):
+    """What is the gateway's own in an answer: its id, `created` (Unix seconds), the model's name as it is shown."""
+
+    id: str
+    created: int
+    model: str
+
+
+class Asking(NamedTuple):
+    """What a dial asks of its offer.
+
+    - `model`: its name at the provider; `output_cap`: the cap to send, if any; `fit`: what the offer does not take
+    - `prefill`: the beginning of an answer that is to be gone on with
+    - `takes`: the words of the offer's list of parameters
+    - `cap_field`, `ask_usage`, `variant`: the provider's columns
+    - `ours`: for an answer that passes
+    """
+
+    model: str
+    output_cap: int | None
+    fit: "Fit"
+    prefill: str
+    takes: tuple[str, ...]
+    cap_field: str
+    ask_usage: bool
+    variant: str
+    ours: Ours
 
 
 class Source(Protocol):
     """Reads one answer of an upstream that speaks another protocol, as chunks or a completion of the chat form.
 
-    A failure is told as the chat form tells it, as an object with `error`.
+    A failure is told as the chat form tells it, as an object with `error`, or raised.
     """
 
     complete: bool  # The upstream has said that it is done.
 
-    def event(self, name: bytes, event: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    def event(self, name: str, event: dict[str, Any]) -> Sequence[dict[str, Any]]:
         """What one event of its stream says. Raises `UpstreamFault` for one that cannot be."""
 
     def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
         """What its whole body says. Raises `UpstreamFault`."""
 
 
+class Events(Protocol):
+    """Takes events out of bytes, as `gateway.wire.sse.EventReader` does."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an event that is not whole yet."""
+
+    def feed(self, data: bytes) -> "list[Event]":
+        """The events that `data` completes. Raises ValueError."""
+
+    def close(self) -> "list[Event]":
+        """What is left when the stream has ended. Raises ValueError."""
+
+
 class Writer(Protocol):
     """Tells one answer to a client, as `openai_chat.AnswerReader` shows it: normalised, with the gateway's own id."""
+
+    keep_alive: bytes  # What a client that waits is sent, and understands as nothing.
 
     def chunk(self, chunk: dict[str, Any]) -> bytes:
         """The events that a chunk of a stream becomes; maybe none."""
 
     def foreign(self, name: bytes, event: dict[str, Any]) -> bytes:
-        """An event of an upstream of the chat protocol that is no chunk."""
+        """An event of an upstream of the chat form that is no chunk."""
 
     def ending(self, chunks: Sequence[dict[str, Any]]) -> bytes:
         """The events that end a stream, of its closing chunks: one a choice, with its finish reason, then usage."""
 
     def whole(self, answer: dict[str, Any]) -> bytes:
         """The body for a client that does not stream."""
+
+
+class Passing(Protocol):
+    """Hands an answer on to a client of the same protocol; `usage` is as the chat form shows it."""
+
+    def event(self, name: str, event: dict[str, Any], raw: bytes) -> bytes:
+        """An event, which was read from `raw`, as it goes on; empty for what waits for the end."""
+
+    def final(self, usage: Mapping[str, Any] | None) -> bytes:
+        """What ends the stream."""
+
+    def whole(self, answer: dict[str, Any], usage: Mapping[str, Any] | None) -> bytes:
+        """A whole body as it goes on."""
+
+
+class Sent(NamedTuple):
+    """What an upstream is sent, and how it is understood.
+
+    - `path`: behind its base URL; `headers`: beside those of every call
+    - `source`: reads its answer; None: it speaks the chat form. `events`: takes its events out of the bytes; None: they
+      are an event stream of the web
+    - `passing`: of the answer, where the client speaks the same protocol and its body was passed on
+    - `ignored`: parameters that this upstream has nothing for
+    """
+
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    source: Source | None = None
+    events: Events | None = None
+    passing: Passing | None = None
+    ignored: tuple[str, ...] = ()
+
+
+class ClientSide(Protocol):
+    """How clients of a protocol ask and are answered."""
+
+    def writer(self, asked: "ChatRequest", ours: Ours) -> Writer:
+        """What tells the answer to `asked`."""
+
+    def status(self, error: GatewayError, dialect: Dialect) -> int:
+        """The HTTP status of a failed request."""
+
+    def error(self, error: GatewayError, dialect: Dialect, request_id: str) -> dict[str, Any]:
+        """The body of a failed request."""
+
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """How a stream that has begun tells of a failure."""
+
+
+class UpstreamSide(Protocol):
+    """How upstreams of a protocol are asked and understood."""
+
+    def sent(self, asked: "ChatRequest", asking: Asking) -> Sent:
+        """What such an upstream is sent. Raises `InvalidRequest` for what it cannot be, by its path."""
+
+    def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
+        """What an answer means whose status is not 2xx."""

@@ -244,7 +244,7 @@ class UpstreamFault(GatewayError):
     @property
     def retryable(self) -> bool:
         """Whether another offer may be tried, as long as nothing meaningful has been relayed."""
-        return SHOWN[self.kind].retryable
+        return SHOWN[self.kind].retryable or not self.sent
 
     def hide(self, over: Callable[[str], str]) -> None:
         """Puts the upstream's words under a veil (`gateway.upstream.veil`)."""
@@ -254,3 +254,17 @@ class UpstreamFault(GatewayError):
             self.param = over(self.param)
         if self.code is not None and over(self.code) != self.code:
             self.code = SHOWN[self.kind].code
+
+
+def not_carried(refusal: InvalidRequest) -> UpstreamFault:
+    """What an offer cannot be asked for in its protocol: it is not dialled, and another one may be."""
+    fault = UpstreamFault(
+        Fault.REJECTED,
+        refusal.message,
+        upstream_status=refusal.status,
+        message=refusal.message,
+        code=refusal.code,
+        param=refusal.param,
+    )
+    fault.sent = False
+    return fault

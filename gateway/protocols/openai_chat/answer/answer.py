@@ -25,7 +25,7 @@ from gateway.protocols.openai_chat.answer.opening import opening
 from gateway.protocols.openai_chat.answer.reported import Reported
 from gateway.protocols.openai_chat.answer.shown_usage import show as show_usage
 from gateway.protocols.openai_chat.answer.writer import CHAT
-from gateway.protocols.sides import Source, Writer
+from gateway.protocols.sides import Events, Passing, Sent, Source, Writer
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import UpstreamFault
@@ -57,7 +57,7 @@ class AnswerReader:
       `conclude` is called
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
-    - `writer`: tells it in the client's protocol; `source`: reads that of the upstream, if it is not this one
+    - `writer`: tells it in the client's protocol
 
     What it knows:
 
@@ -74,8 +74,8 @@ class AnswerReader:
     __slots__ = (
         *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
         *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
-        *("_manner", "_opening", "_ours", "_output_cap", "_reported", "_request", "_seen", "_source"),
-        *("_streams", "_top", "_usage", "_whole", "_writer"),
+        *("_frame", "_manner", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request", "_seen"),
+        *("_sent", "_source", "_streams", "_top", "_usage", "_whole", "_writer"),
     )
 
     def __init__(
@@ -91,7 +91,6 @@ class AnswerReader:
         keeps_text: bool = False,
         after: str = "",
         writer: Writer = CHAT,
-        source: Source | None = None,
     ) -> None:
         self.meaningful = False
         self.complete = self.stopped = self._cut_short = False
@@ -100,7 +99,10 @@ class AnswerReader:
         self.fault: UpstreamFault | None = None
         self._request = request
         self._writer = writer
-        self._source = source
+        self._frame = writer.chunk
+        self._source: Source | None = None
+        self._passing: Passing | None = None
+        self._sent: dict[str, Any] | None = None  # A whole body of the client's protocol, which passes.
         self._streams = request.stream
         self._dialect = dialect
         self._output_cap = output_cap
@@ -124,7 +126,7 @@ class AnswerReader:
         self._choices: dict[int, Choice] = {}
         self._held = Held()
         self._opening = b""  # What came before it was clear whether this is JSON or a stream.
-        self._events: sse.EventReader | None = None
+        self._events: Events | None = None
         self._whole: bytearray | None = None
         self._seen = False  # An event came.
         self._top: dict[str, Any] = {}  # Fields of a stream's chunks, for the body made of them.
@@ -134,6 +136,12 @@ class AnswerReader:
         self._reported = Reported()
         self._usage: Tokens | None = None  # What is shown, if it is not what was reported.
         self._cost: Decimal | None = None
+
+    def understand(self, sent: Sent) -> None:
+        """What comes is the answer to this. To be called before `feed`."""
+        self._source, self._events, self._passing = sent.source, sent.events, sent.passing
+        if self._passing is not None:
+            self._frame = _unsaid
 
     @property
     def usage(self) -> Tokens | None:
@@ -233,6 +241,8 @@ class AnswerReader:
             fault = error
         except sse.EventTooLong as error:
             fault = _too_large(str(error))
+        except ValueError as error:
+            fault = UpstreamFault(Fault.INVALID_RESPONSE, str(error), unreadable=True)
         else:
             return out
         if not (self.meaningful and out):
@@ -277,6 +287,8 @@ class AnswerReader:
     def final(self) -> bytes:
         """The terminal part, after `end`: the closing events of a stream, or the whole JSON body."""
         usage = self._shown_usage()
+        if self._passing is not None and (self._streams or self._sent is not None):
+            return self._passing.whole(self._sent, usage) if self._sent is not None else self._passing.final(usage)
         if self._streams:
             return self._closing_events(usage)
         answer = self._answer or self._assembled()
@@ -311,7 +323,7 @@ class AnswerReader:
         for choice in self._choices.values():
             if shown := choice.tail():
                 if self._streams:
-                    self._late.append(self._writer.chunk(choice.envelope | self._ours | {"choices": [shown]}))
+                    self._late.append(self._frame(choice.envelope | self._ours | {"choices": [shown]}))
                 else:
                     choice.draw(shown)
             choice.conclude(at_cap)
@@ -339,8 +351,11 @@ class AnswerReader:
         if self._source is None:
             self._read(name, chunk, payload, out)
             return
-        for translated in self._source.event(name, chunk):
+        called = name.decode("utf-8", "replace")
+        for translated in self._source.event(called, chunk):
             self._read(b"", translated, payload, out)
+        if self._passing is not None and self._streams and (told := self._passing.event(called, chunk, payload)):
+            out.append(told)
         if self._source.complete:
             self._done()
 
@@ -358,9 +373,10 @@ class AnswerReader:
         if not self._streams:
             self._draw(shown)
         elif len(choices := shown["choices"]) < 2 or len({choice["index"] for choice in choices}) == len(choices):
-            out.append(self._writer.chunk(shown))
+            if frame := self._frame(shown):
+                out.append(frame)
         else:  # Two pieces of one choice; many clients read only the first.
-            out += [self._writer.chunk(shown | {"choices": [choice]}) for choice in choices]
+            out += filter(None, [self._frame(shown | {"choices": [choice]}) for choice in choices])
 
     def _second_look(self, name: bytes, payload: bytes) -> Any:
         """What is not plain JSON: the end, a comment, an error in prose, a blank, or numbers that are none."""
@@ -384,7 +400,8 @@ class AnswerReader:
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
         elif self._streams and not self.stopped:
-            out.append(self._writer.foreign(name, chunk))
+            if frame := self._writer.foreign(name, chunk):
+                out.append(frame)
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
@@ -443,6 +460,10 @@ class AnswerReader:
         if type(answer) is not dict:
             raise UpstreamFault(Fault.INVALID_RESPONSE, "the body is not an object")
         if self._source is not None:
+            if self._streams:  # Nothing passes as it came.
+                self._passing, self._frame = None, self._writer.chunk
+            else:
+                self._sent = answer if self._passing is not None else None
             answer = self._source.whole(answer)
         self._reported.take(answer, body)
         if answer.get("error") or answer.get("object") == "error":
@@ -458,7 +479,7 @@ class AnswerReader:
             choice.take_whole(sent)
             if self._streams:
                 for part in choice.in_chunks(sent, answer):
-                    self._late.append(self._writer.chunk(answer | {"choices": [part]}))
+                    self._late.append(self._frame(answer | {"choices": [part]}))
         self._done()
         for sent in choices:
             self._choices[sent["index"]].finish_whole(sent)
@@ -491,3 +512,8 @@ class AnswerReader:
 def _too_large(detail: str) -> UpstreamFault:
     message = f"The provider sent a piece of more than {MAX_PIECE} bytes."
     return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)
+
+
+def _unsaid(chunk: dict[str, Any]) -> bytes:
+    """What a chunk says is told by the events that it was read from."""
+    return b""

@@ -14,6 +14,7 @@ class ChatWriter:
     """Writes chunks as events, and a completion as a body. It keeps nothing, so one serves all answers."""
 
     __slots__ = ()
+    keep_alive = sse.comment("keep-alive")
 
     def chunk(self, chunk: dict[str, Any]) -> bytes:
         """The event of a chunk."""

@@ -34,6 +34,7 @@ from gateway.protocols.openai_chat.request.tools import (
     tool_choice,
     tools,
 )
+from gateway.protocols.sides import Spoken
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 
@@ -80,6 +81,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     - `unknown`: fields this gateway has no meaning for; they pass
     - `not_understood`: the same inside fields that no upstream sees, by path
     - `ignored`: fields the dialect takes and ignores
+    - `spoken`: what the client said, if that was in another protocol
     """
 
     body: dict[str, Any]
@@ -109,6 +111,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     not_understood: tuple[str, ...]
     ignored: tuple[str, ...]
     changes: Mapping[str, Any]
+    spoken: Spoken | None = None
 
     @property
     def is_long(self) -> bool:
@@ -245,7 +248,30 @@ def upstream_body(
     fit: Fit = WHOLE,
     prefill: str = "",
 ) -> bytes:
-    """The body for an upstream: the client's with every field it had, and these changes.
+    """The body for an upstream of this protocol, see `offered`."""
+    body = offered(
+        request,
+        model=model,
+        output_cap=output_cap,
+        cap_field=cap_field,
+        ask_usage=ask_usage,
+        fit=fit,
+        prefill=prefill,
+    )
+    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
+
+
+def offered(
+    request: ChatRequest,
+    *,
+    model: str,
+    output_cap: int | None,
+    cap_field: str,
+    ask_usage: bool,
+    fit: Fit = WHOLE,
+    prefill: str = "",
+) -> dict[str, Any]:
+    """The body for an offer: the client's with every field it had, and these changes.
 
     `model` is the upstream's name for it. `output_cap`, if given, replaces the client's cap. It goes under the name
     the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
@@ -283,7 +309,7 @@ def upstream_body(
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     elif "stream_options" in body:
         del body["stream_options"]
-    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
+    return body
 
 
 def _wants_json(body: Mapping[str, Any]) -> bool:

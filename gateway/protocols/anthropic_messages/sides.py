@@ -1,0 +1,158 @@
+"""Messages as clients speak it, and as upstreams do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.protocols.anthropic_messages import faults, native, variants
+from gateway.protocols.anthropic_messages.client_answer import ClientAnswer, whole
+from gateway.protocols.anthropic_messages.client_request import ChatForm, chat_form
+from gateway.protocols.anthropic_messages.forms.takes import Takes
+from gateway.protocols.anthropic_messages.upstream_answer import UpstreamAnswer
+from gateway.protocols.anthropic_messages.upstream_request import body as upstream_body
+from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
+from gateway.protocols.sides import Asking, Ours, Passing, Sent, Spoken
+from gateway.wire import sse, strict_json
+from gateway.wire.dialects import STANDARD, Dialect
+from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
+
+NAME = "anthropic_messages"
+
+
+def read(body: Any, raw_length: int, fields: Mapping[bytes, bytes]) -> ChatRequest:
+    """A client's body, checked, `raw_length` bytes as it came; `fields` are the header fields of its request.
+
+    Raises `InvalidRequest`, with the path as the client knows it.
+    """
+    form = chat_form(body)
+    try:
+        asked = parse(_told_to_the_end(form.body), raw_length, STANDARD)
+    except InvalidRequest as error:
+        error.param = form.param(error.param)
+        raise
+    spoken = Spoken(
+        protocol=NAME,
+        body=body,
+        form=form,
+        only_native=form.only_native,
+        built_in=native.runs_on_their_side(body),
+        ignored=form.ignored,
+        fields={
+            name: fields[name.encode()].decode("latin-1")
+            for name in ("anthropic-beta", "anthropic-version")
+            if name.encode() in fields
+        },
+    )
+    return replace(asked, spoken=spoken)
+
+
+def _told_to_the_end(body: dict[str, Any]) -> dict[str, Any]:
+    """A stream of this protocol ends with usage always."""
+    return body | {"stream_options": {"include_usage": True}} if body.get("stream") is True else body
+
+
+class MessagesWriter:
+    """Tells one answer to a client of Messages. `names`: its names of tools by those of the chat form."""
+
+    keep_alive = sse.comment("keep-alive")
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = dict(names)
+        self._stream = ClientAnswer(self._names)
+
+    def chunk(self, chunk: dict[str, Any]) -> bytes:
+        """The events of a chunk."""
+        return self._stream.chunk(chunk)
+
+    def foreign(self, name: bytes, event: dict[str, Any]) -> bytes:
+        """Nothing a client of this protocol would understand."""
+        return b""
+
+    def ending(self, chunks: Sequence[dict[str, Any]]) -> bytes:
+        """The events that end the stream."""
+        return b"".join(map(self._stream.chunk, chunks)) + self._stream.final()
+
+    def whole(self, answer: dict[str, Any]) -> bytes:
+        """The body of a message."""
+        return whole(answer, self._names)
+
+
+class PassingMessages(native.Passing):
+    """Hands an answer on."""
+
+    def whole(self, answer: dict[str, Any], usage: Mapping[str, Any] | None) -> bytes:
+        """A whole message."""
+        return native.whole(answer, id=self._id, model=self._model, counts=usage)
+
+
+class Client:
+    """Clients of Messages."""
+
+    def writer(self, asked: ChatRequest, ours: Ours) -> MessagesWriter:
+        """What tells the answer."""
+        form = asked.spoken.form if asked.spoken is not None else None
+        return MessagesWriter(form.names if isinstance(form, ChatForm) else {})
+
+    def status(self, error: GatewayError, dialect: Dialect) -> int:
+        """The HTTP status of a failed request."""
+        return faults.status_of(error)
+
+    def error(self, error: GatewayError, dialect: Dialect, request_id: str) -> dict[str, Any]:
+        """The body of a failed request."""
+        return faults.envelope(error, dialect, request_id)
+
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """How a stream that has begun tells of a failure."""
+        return faults.error_event(error, dialect, request_id)
+
+
+class Upstream:
+    """Upstreams of Messages, by the variants of the services that sell it."""
+
+    def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
+        """The client's own body where it speaks Messages itself, else one made of the chat form."""
+        variant = variants.VARIANTS.get(asking.variant) or variants.VARIANTS["plain"]
+        spoken = asked.spoken
+        passing: Passing | None = None
+        source = UpstreamAnswer()
+        if spoken is not None and spoken.protocol == NAME and self._may_pass(asked, asking):
+            own = native.upstream_body(spoken.body, model=asking.model, output_cap=asking.output_cap)
+            body, ignored = own.body, own.ignored
+            for name in asking.fit.withheld & body.keys():
+                del body[name]
+            betas = variants.read_betas(spoken.fields.get("anthropic-beta"))
+            version = variants.read_version(spoken.fields.get("anthropic-version"))
+            passing = PassingMessages(id=asking.ours.id, model=asking.ours.model)
+        else:
+            chat = offered(
+                asked, model=asking.model, output_cap=asking.output_cap, cap_field="max_tokens", ask_usage=False,
+                fit=asking.fit, prefill=asking.prefill,
+            )  # fmt: skip
+            made = upstream_body(
+                chat,
+                model=asking.model,
+                output_cap=asking.output_cap,
+                stream=asked.stream,
+                takes=_takes(variant, asking),
+            )
+            body, ignored = made.body, made.ignored
+            source, betas, version = UpstreamAnswer(made.reading), (), None
+        call = variants.call(variant, body, betas=betas, version=version)
+        events = variants.FramedEvents() if variant.framed and asked.stream else None
+        dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
+        return Sent(call.path, call.headers, dumps(call.body), source, events, passing, ignored)
+
+    def _may_pass(self, asked: ChatRequest, asking: Asking) -> bool:
+        """Whether its own body can go on: nothing of it is the gateway's, and nothing of the answer is cut here."""
+        form = asked.spoken.form if asked.spoken is not None else None
+        return not (asking.fit.enforced_stops or asking.prefill or (isinstance(form, ChatForm) and form.names_files))
+
+    def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
+        """What an answer means whose status is not 2xx."""
+        return faults.fault(status, headers, body)
+
+
+def _takes(variant: variants.Variant, asking: Asking) -> Takes:
+    """What the offer takes, as its list of parameters and its provider's variant say."""
+    return Takes(adaptive="adaptive_thinking" in asking.takes, urls=variant.urls)
