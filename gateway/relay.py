@@ -23,7 +23,7 @@ from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
-from gateway.process.memory import Share
+from gateway.process.memory import NoRoom, Share
 from gateway.process.process import Process
 from gateway.protocols import CHAT, PROTOCOLS
 from gateway.protocols.openai_chat import AnswerReader, Fit
@@ -114,7 +114,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                 if data:
                     if generation.drain is not None:
                         generation.drain.read(len(data))
-                    waiting += await reading.feed(reader, data)
+                    waiting += await _read(reader, data, attempt.memory)
                     pace.heard(reader.begun)
                 else:
                     await reading.end(reader)
@@ -128,16 +128,32 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                         pace.told()
                 if reader.fault:  # it waited for the frames before it
                     raise reader.fault
-                if reader.relayed_bytes > most_bytes:
-                    raise _too_long(most_bytes)
+                if reader.relayed_bytes > most_bytes and reader.abandoned is None:
+                    too_long = _too_long(most_bytes)
+                    if reader.stopped or not reader.abandon(too_long):
+                        raise too_long
         except UpstreamFault:
             if not reader.stopped:
                 raise
-            reader.conclude()  # what was wanted of it is whole
+            if reader.abandoned is None:
+                reader.conclude()  # what was wanted of it is whole
+        if reader.abandoned is not None:
+            raise reader.abandoned
         if waiting:
             attempt.relayed = True
             yield b"".join(waiting)
         await reply.release()
+
+
+async def _read(reader: AnswerReader, data: bytes, memory: Share) -> list[bytes]:
+    """The frames that `data` completes. Of an answer that there is no room for the rest is read for its usage alone."""
+    try:
+        return await reading.feed(reader, data, memory)
+    except NoRoom as error:
+        if not reader.abandon(error):
+            raise
+        memory.free()
+        return await reading.feed(reader, data, memory)
 
 
 def _too_long(most_bytes: int) -> UpstreamFault:
@@ -168,6 +184,7 @@ def _reader(
         dialect=generation.call.dialect,
         output_cap=cap or candidate.output_cap,
         stops=fit.enforced_stops,
+        most_bytes=candidate.offer.provider.max_event_bytes,
         keeps_text=generation.continues,
         after=generation.said,
         writer=writer,

@@ -21,7 +21,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        o.input_modalities, o.supported_parameters, o.quality, o.forced,
        p.slug, p.protocol, p.variant, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
        p.first_byte_timeout, p.idle_timeout, p.total_timeout, p.failure_threshold, p.cooldown, p.trains_on_data,
-       p.retains_data, p.reasoning_format,
+       p.retains_data, p.reasoning_format, p.max_event_bytes,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
          where c.provider_id = p.id and c.active and c.sealed <> ''),
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
@@ -84,6 +84,7 @@ class Provider:
     trains_on_data: bool
     retains_data: bool
     reasoning_format: str  # of the thoughts it signs; empty: not known
+    max_event_bytes: int  # of one event, or of a whole body
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,8 @@ def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
 def _offer(row: Sequence[Any]) -> Offer:
     model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
     id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
-    provider = Provider(*row[25:40])
-    credentials, versions = row[40:42]
+    provider = Provider(*row[25:41])
+    credentials, versions = row[41:43]
     return Offer(
         id,
         provider,

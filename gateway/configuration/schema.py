@@ -202,6 +202,7 @@ PROVIDER = Noun(
         "total_timeout": seconds,
         "failure_threshold": whole,
         "cooldown": seconds,
+        "max_event_bytes": whole,
         "trains_on_data": boolean,
         "retains_data": boolean,
         "reasoning_format": text,

@@ -10,7 +10,9 @@ from billing.tokens import Tokens, estimate
 from gateway.generation.estimate import Estimate
 from gateway.generation.itinerary import Stop
 from gateway.process import telemetry
+from gateway.process.memory import Share
 from gateway.protocols.openai_chat import AnswerReader
+from gateway.upstream.model_name import over_model
 from gateway.upstream.veil import veil_over
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
@@ -35,22 +37,26 @@ class Attempt:
     - `fresh`: it wants a new connection
     - `claimed`: the probes it has taken; such a dial is seen through even when its client leaves
     - `row`: what will be stored of it
+    - `memory`: what is kept of its answer
     - `reader`: of its answer, once there is one; `relayed`: the client has been sent something of that
     - `seen_off`: somebody else waits for its verdict
     - `fault`: how it failed
     """
 
     __slots__ = (
-        *("candidate", "claimed", "credential", "fault", "fresh", "reader", "relayed", "row", "seen_off"),
+        *("candidate", "claimed", "credential", "fault", "fresh", "memory", "reader", "relayed", "row", "seen_off"),
         *("_health", "_organization", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
-    def __init__(self, health: Health, stop: Stop, organization: UUID, size_class: int, streamed: bool) -> None:
+    def __init__(
+        self, health: Health, stop: Stop, organization: UUID, key: UUID, size_class: int, streamed: bool
+    ) -> None:
         self.candidate = stop.candidate
         self.credential = stop.credential
         self.claimed = stop.claimed
         self.fresh = stop.fresh
         self.row: Try
+        self.memory = Share(organization, key)
         self.reader: AnswerReader | None = None
         self.fault: UpstreamFault | None = None
         self.relayed = self.seen_off = False
@@ -101,13 +107,16 @@ class Attempt:
     def failed(self, fault: UpstreamFault, generation: str) -> None:
         """The provider failed; `generation` is the id that the log names.
 
-        Here its words become ours: whoever reads them, client, log or books, finds no secret in them that was sent.
+        Here its words become ours: whoever reads them, client, log or books, finds no secret in them that was sent; and
+        a client finds our name for the model.
         """
         row = self.row
         self._end("failed")
         self.fault = fault
         if self.credential is not None and (veil := veil_over(self.credential.secret)):
             fault.hide(veil.over)
+        if renamed := over_model(self.candidate.offer.upstream_model, self.candidate.model.slug):
+            fault.rename(renamed)
         row.fault, row.upstream_status = fault.kind.value, fault.upstream_status
         self.condemned(fault)
         telemetry.faults.labels(row.provider, row.fault).inc()

@@ -13,11 +13,12 @@ from typing import Any, Self, TypeVar
 from gateway.generation import reading
 from gateway.generation.attempt import Attempt
 from gateway.process.deadline import NEVER, Deadline
+from gateway.process.memory import NoRoom
 from gateway.process.process import Process
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.openai_chat import AnswerReader
 from gateway.upstream.reply import Reply
-from gateway.wire.errors import UpstreamFault
+from gateway.wire.errors import UpstreamFault, let_go
 from routing.catalog import Provider
 from routing.health.faults import Fault
 
@@ -168,8 +169,11 @@ class Dialling:
             attempt.condemned(fault)
         except TimeoutError:
             attempt.condemned(UpstreamFault(Fault.TIMEOUT, "no verdict in time"))
+        except NoRoom as error:
+            let_go(error)
         finally:
             attempt.given_up()  # unless there was a verdict
+            attempt.memory.free()
             self._abort()
 
     async def _decide(self) -> None:
@@ -182,7 +186,7 @@ class Dialling:
         reader = self._attempt.reader = self._reader
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():
-                await reading.feed(reader, data)
+                await reading.feed(reader, data, self._attempt.memory)
             else:
                 await reading.end(reader)
 

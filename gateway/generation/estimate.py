@@ -21,7 +21,9 @@ class Estimate:
         self._said: int | None = None
 
     def of(self, candidate: Candidate, reader: AnswerReader | None) -> Tokens:
-        """The prompt, and what was written of the answer, shown or not."""
+        """The prompt, and what was written of the answer, shown or not; of a whole body that was not read to its end,
+        what came of that.
+        """
         asked, model = self._call.asked, candidate.model
         if self._said is None:
             self._said = said_bytes(asked.body)
@@ -33,6 +35,9 @@ class Estimate:
             + max(asked.files * model.file_token_bound, estimate(asked.file_bytes, bytes_a_token))
         )
         written = 0 if reader is None else estimate(reader.relayed_bytes, bytes_a_token)
+        if reader is not None and reader.unread_body:  # pictures may be in it, so it is at most what it may have
+            unread = estimate(reader.unread_body, bytes_a_token)
+            written = max(written, min(candidate.output_cap * asked.n, unread))
         told = reader.usage if reader is not None else None
         if told is None:
             return Tokens(prompt, written)

@@ -33,10 +33,12 @@ from gateway.generation.estimate import Estimate, learn_text
 from gateway.generation.holding import cap_paid, hold, hold_item, learn
 from gateway.generation.itinerary import Itinerary, Stop
 from gateway.generation.refusals import REVOKED, unavailable
+from gateway.generation.room import room
 from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline, boot_time
 from gateway.process.drains import Drain
+from gateway.process.memory import NoRoom
 from gateway.process.process import Process
 from gateway.request.planning import Call
 from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
@@ -169,6 +171,8 @@ class Generation:
 
     def _over(self) -> None:
         self._process.open_calls.discard(self)
+        for attempt in self.attempts:
+            attempt.memory.free()
         if self._task is not None:
             self._process.drains.calls.pop(self._task, None)
 
@@ -218,13 +222,15 @@ class Generation:
     def output_cap(self, candidate: Candidate) -> int | None:
         """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one."""
         assert self._held is not None
-        cap = min(self._held.output_cap, candidate.output_cap)
+        cap, own = min(self._held.output_cap, candidate.output_cap), self.call.asked.output_cap
         if self._held.hard and self._held.money is not None:
             cap = min(cap, cap_paid(candidate, self._held.money))
-        if self.said:
-            return max(1, cap - estimate(len(self.said.encode())))
-        asked = self.call.asked.output_cap is not None or self.caller.default_output_cap is not None
-        return cap if asked or self._held.hard or cap < candidate.offer.max_output else None
+        asked = own is not None or self.caller.default_output_cap is not None
+        if not (asked or self._held.hard or self.said or cap < candidate.offer.max_output):
+            return None
+        if cap != own:
+            cap = min(cap, room(self.call, candidate, self._process.tokenizers))
+        return max(1, cap - estimate(len(self.said.encode()))) if self.said else cap
 
     @property
     def seconds_left(self) -> float:
@@ -241,6 +247,9 @@ class Generation:
         """
         self.attempt.failed(fault, self.call.id)
         let_go(fault)
+        if self.drain is not None and not self._left:
+            self.drain.close(self.attempt.reader is not None and self.attempt.reader.counted)
+            self.drain = None
         now = time.monotonic()
         stop = await self._following(fault, now)
         if stop is not None and await self._write(stop):
@@ -297,7 +306,12 @@ class Generation:
     def _attempt(self, stop: Stop) -> Attempt:
         candidate, offer = stop.candidate, stop.candidate.offer
         attempt = Attempt(
-            self._process.health, stop, self.caller.organization, self.call.plan.size_class, self.call.asked.stream
+            self._process.health,
+            stop,
+            self.caller.organization,
+            self.caller.key,
+            self.call.plan.size_class,
+            self.call.asked.stream,
         )
         attempt.row = Try(
             new_hex(),
@@ -372,6 +386,8 @@ class Generation:
             status = Status.CANCELLED
         ended = status.value
         ours = isinstance(error, Exception) and not isinstance(error, UpstreamFault) and not (self._cut or self._left)
+        # Whose answer is too much to keep pays for it, and nobody for what was too much to send.
+        ours = ours and not (isinstance(error, NoRoom) and self.attempt.reader is not None)
         owed = self._bill = bill(self.attempts, Estimate(self.call, self._process.tokenizers), ours=ours)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)

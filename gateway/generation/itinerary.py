@@ -75,11 +75,9 @@ class Itinerary:
         if not fault.retryable:
             if fault.code != "context_length_exceeded":
                 return None
-            # Another model may have the room; another offer of this one has not.
-            model = candidate.model
             ways = (
-                [way for way in ways[0] if way.model is not model],
-                [way for way in ways[1] if way.model is not model],
+                [way for way in ways[0] if _may_have_room(way, candidate)],
+                [way for way in ways[1] if _may_have_room(way, candidate)],
             )
         return await self._next_of(ways[0], now) or await self._next_of(ways[1], now)
 
@@ -154,6 +152,11 @@ class Itinerary:
                 candidate for candidate in self._plan.ordered()[len(taken) :] if _at_worst(candidate) <= most
             ]
         return self._beyond
+
+
+def _may_have_room(other: Candidate, candidate: Candidate) -> bool:
+    """Whether a prompt that was too long for `candidate` may fit: another model, or a larger context of this one."""
+    return other.model is not candidate.model or other.offer.context_length > candidate.offer.context_length > 0
 
 
 def _at_worst(candidate: Candidate) -> Decimal:

@@ -1,7 +1,8 @@
 """Feeding the reader of an answer without holding up the loop.
 
 What is ordinary is read where it comes. A large event or body is decoded, checked and written again in a thread of its
-own, so that the loop gets its turn between the steps: with 32 MiB they take a tenth of a second together.
+own, so that the loop gets its turn between the steps: with 32 MiB they take a tenth of a second together. What has
+to be kept of a large one until its end counts in the process's memory.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from gateway.protocols.openai_chat import AnswerReader
+from gateway.process.memory import Share
+from gateway.protocols.sides import Answer
 
 ORDINARY = 64 * 1024  # Bytes; of the smallest events a reader takes some 20 ms for them.
 
@@ -19,14 +21,21 @@ _threads = ThreadPoolExecutor(2, "answers")
 Result = TypeVar("Result")
 
 
-async def feed(reader: AnswerReader, data: bytes) -> list[bytes]:
-    """`reader.feed`. Raises what it raises."""
+async def feed(reader: Answer, data: bytes, memory: Share) -> list[bytes]:
+    """`reader.feed`. Raises what it raises, and `NoRoom` where `memory` has none for what it would keep; then nothing
+    was read.
+    """
+    kept = len(data) + reader.kept
+    if kept <= ORDINARY:
+        return reader.feed(data)
+    if kept > memory.held and (reader.abandoned is None or reader.unread > ORDINARY):
+        memory.take(max(kept - memory.held, ORDINARY))
     if len(data) + reader.unread <= ORDINARY:
         return reader.feed(data)
     return await _apart(partial(reader.feed, data))
 
 
-async def end(reader: AnswerReader) -> None:
+async def end(reader: Answer) -> None:
     """`reader.end`. Raises what it raises."""
     if reader.unread <= ORDINARY:
         reader.end()

@@ -1,4 +1,5 @@
-"""The bytes that this process keeps for its callers: request bodies, files on their way, answers nobody has read yet.
+"""The bytes that this process keeps for its callers: request bodies, files on their way, answers until
+they are whole, answers nobody has read yet.
 
 They have one budget (`MEMORY_BYTES`). An organization may hold its share of it: with one more than hold anything there
 would be as many equal parts, so some is always left for who comes next. Of its share a key may hold three quarters.
@@ -18,6 +19,10 @@ from gateway.wire.errors import Unavailable
 FREE_BYTES = 16 * 1024
 RETRY_SECONDS = 2
 NOBODY = UUID(int=0)  # holds what comes without a key: bodies of the console
+
+
+class NoRoom(Unavailable):
+    """What would have to be kept is more than is to be had just now."""
 
 
 class Memory:
@@ -61,10 +66,10 @@ class Share:
         self.held = 0
 
     def take(self, count: int) -> None:
-        """Holds so many bytes more. Raises `Unavailable` when that is more than is to be had just now."""
+        """Holds so many bytes more. Raises `NoRoom` when that is more than is to be had just now."""
         if not self._memory.has_room(self._organization, self._key, count):
             telemetry.out_of_memory.inc()
-            raise Unavailable(
+            raise NoRoom(
                 "The gateway holds as much of yours in memory as it can just now. Try again shortly.",
                 code="out_of_memory",
                 retry_after=RETRY_SECONDS,

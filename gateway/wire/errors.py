@@ -246,6 +246,13 @@ class UpstreamFault(GatewayError):
         """Whether another offer may be tried, as long as nothing meaningful has been relayed."""
         return SHOWN[self.kind].retryable or not self.sent
 
+    def rename(self, over: Callable[[str], str]) -> None:
+        """Puts names out of the words that a client is told; the operator's `detail` keeps them."""
+        self.message = over(self.message)
+        self.args = (self.message,)
+        if self.param is not None:
+            self.param = over(self.param)
+
     def hide(self, over: Callable[[str], str]) -> None:
         """Puts the upstream's words under a veil (`gateway.upstream.veil`)."""
         self.detail, self.message = over(self.detail), over(self.message)

@@ -7,14 +7,14 @@ again.
 
 from typing import NamedTuple
 
-MAX_EVENT = 32 << 20  # Bytes of one event, or of one line: a picture or a sound may be in it.
+MAX_EVENT = 32 << 20  # Bytes of one event, or of one line, by default: a picture or a sound may be in it.
 MAX_LINES = 20_000  # Of one event.
 DONE = b"data: [DONE]\n\n"
 _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """An event passed `MAX_EVENT` bytes, or `MAX_LINES`. The reader is of no more use."""
+    """An event passed the most bytes it may have, or `MAX_LINES`. The reader is of no more use."""
 
 
 class Event(NamedTuple):
@@ -31,12 +31,13 @@ class EventReader:
     """Turns the bytes of a stream into events; how the bytes were cut makes no difference.
 
     Comments, unknown fields and events without data are dropped. An event whose final blank line is missing
-    is given by `close`: many servers end their stream that way.
+    is given by `close`: many servers end their stream that way. One of more than `most` bytes is refused.
     """
 
-    __slots__ = ("_after_cr", "_at_start", "_rest")
+    __slots__ = ("_after_cr", "_at_start", "_most", "_rest")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_EVENT) -> None:
+        self._most = most
         self._rest = bytearray()  # An event that is not whole yet; all its line ends are LF already.
         self._at_start = True
         self._after_cr = False
@@ -58,21 +59,21 @@ class EventReader:
             seen = len(rest) - 1  # The blank line may be half in what was there.
             rest += data
             if rest.find(b"\n\n", seen) < 0:
-                if len(rest) > MAX_EVENT + 1:
-                    raise EventTooLong(f"an event is longer than {MAX_EVENT} bytes")
+                if len(rest) > self._most + 1:
+                    raise self._too_long()
                 return []
             data = bytes(rest)
             rest.clear()
         blocks = data.split(b"\n\n")
         tail = blocks.pop()
         if tail:
-            if len(tail) > MAX_EVENT + 1:
-                raise EventTooLong(f"an event is longer than {MAX_EVENT} bytes")
+            if len(tail) > self._most + 1:
+                raise self._too_long()
             rest += tail
         events: list[Event] = []
         for block in blocks:
-            if len(block) > MAX_EVENT:
-                raise EventTooLong(f"an event is longer than {MAX_EVENT} bytes")
+            if len(block) > self._most:
+                raise self._too_long()
             if block.startswith(b"data: ") and b"\n" not in block:
                 if len(block) > 6:
                     events.append(_new(Event, (b"", block[6:])))
@@ -90,6 +91,9 @@ class EventReader:
         event = _parse(bytes(self._rest))
         self._rest.clear()
         return [event] if event else []
+
+    def _too_long(self) -> EventTooLong:
+        return EventTooLong(f"an event is longer than {self._most} bytes")
 
     def _skip_mark(self, data: bytes) -> bytes:
         self._rest += data

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, transaction
 
 from accounts.models import slug_validator
@@ -16,6 +16,8 @@ from routing.base_url import BadUrl, parse_base_url
 
 # What is pasted most often in place of a base URL; calls would go to the path twice.
 ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+# What one event or body may take; the most is what an answer may keep until its end.
+LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 64 << 10, 64 << 20
 
 
 def validate_base_url(text: str) -> None:
@@ -80,6 +82,12 @@ class Provider(models.Model):
     )
     cooldown = models.FloatField(
         default=15, help_text="Seconds an offer rests the first time, and after a 429 that does not say for how long."
+    )
+    max_event_bytes = models.PositiveIntegerField(
+        default=32 << 20,
+        db_default=32 << 20,
+        validators=[MinValueValidator(LEAST_EVENT_BYTES), MaxValueValidator(MOST_EVENT_BYTES)],
+        help_text="Of one event, or of one whole body: 65,536 to 67,108,864. A picture or a sound may be in it.",
     )
     trains_on_data = models.BooleanField(default=False, help_text="Trains models on what it is sent.")
     retains_data = models.BooleanField(default=True, help_text="Keeps what it is sent beyond the request.")

@@ -50,6 +50,14 @@ SHAPES = {
     "a bad address": ("providers: {p: {base_url: 'ftp://x'}}", "providers.p.base_url: not a base URL"),
     "an address with a password": ("providers: {p: {base_url: 'https://u:p@x/'}}", "providers.p.base_url: "),
     "no time at all": ("providers: {p: {idle_timeout: 0}}", "expected more than 0 seconds"),
+    "too large a piece": (
+        "providers: {p: {name: P, base_url: 'https://x.example', max_event_bytes: 67108865}}",
+        "providers.p.max_event_bytes: Ensure this value is less than or equal to 67108864.",
+    ),
+    "too small a piece": (
+        "providers: {p: {name: P, base_url: 'https://x.example', max_event_bytes: 65535}}",
+        "providers.p.max_event_bytes: Ensure this value is greater than or equal to 65536.",
+    ),
     "a bad slug": ("providers: {P_1: {name: P, base_url: 'https://x.example'}}", "providers.P_1: Lower-case letters"),
     "a missing field": ("providers: {p: {name: P}}", "providers.p: base_url: is needed for a new provider"),
     "an unknown provider": (

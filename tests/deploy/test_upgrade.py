@@ -27,6 +27,15 @@ from tests.stage.verifier import Books
 pytestmark = [pytest.mark.backbone, pytest.mark.timeout(600)]
 
 MIGRATE = ("manage.py", "migrate", "--noinput", "--verbosity", "0")
+BEGIN = """
+import os, django
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+django.setup()
+from django.core.management import call_command
+call_command("migrate", interactive=False, verbosity=0)
+call_command("config", "apply", "deploy/demo.yaml")
+"""
+CLIENTS = 4
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +48,11 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("previous")
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
+    # A machine under test does not always keep its 0.18 s for a hold, migration or not. With 2 s, what it refuses is
+    # refused for the schema's sake: by a statement that fails, or by a lock that is kept for that long.
+    for impatient in (folder / "billing" / "admission.py", folder / "billing" / "backbone" / "admission.py"):
+        if impatient.exists():
+            impatient.write_text(impatient.read_text().replace("PATIENCE = 0.18", "PATIENCE = 2.0"))
     return folder
 
 
@@ -87,8 +101,9 @@ def test_the_release_before_serves_while_the_database_is_migrated(
         METERLINE_SIMULATED_KEY="any",
         METERLINE_SIMULATED_URL=simulated.base_url,
     )
-    manage(previous, env, *MIGRATE)
-    manage(previous, env, "manage.py", "config", "apply", str(previous / "deploy" / "demo.yaml"))
+    manage(previous, {**env, "DATABASE_ROLE": "owner"}, "-c", BEGIN)
+    with connected(empty) as owner:
+        owner.execute("delete from billing_limit where measure = 'requests'")  # the demo's would soon be reached
     gateways: list[Gateway] = []
 
     async def ask(clients: Clients, number: int) -> Answer:
@@ -98,7 +113,7 @@ def test_the_release_before_serves_while_the_database_is_migrated(
     async def scenario(stack: ExitStack) -> list[Answer]:
         over = asyncio.Event()
         async with Clients() as clients:
-            asking = asyncio.create_task(keep_asking(2, over.is_set, lambda number: ask(clients, number)))
+            asking = asyncio.create_task(keep_asking(CLIENTS, over.is_set, lambda number: ask(clients, number)))
             try:
                 await asyncio.to_thread(upgrade, clients.journal, stack)
             finally:
@@ -124,15 +139,12 @@ def test_the_release_before_serves_while_the_database_is_migrated(
         old.until_ready()
         gateways.append(old)
         journal = asyncio.run(scenario(stack))
-    # The release before waits 0.18 s for a hold, whatever else the machine does: then it says come again, and nothing
-    # has happened. That it can do without a migration as well; nothing else may go wrong.
-    come_again = [answer for answer in journal if answer.status == 503 and b"billing_unavailable" in answer.body]
-    failed = [(answer.status, answer.body[-300:]) for answer in journal if not (answer.final or answer in come_again)]
+    failed = [(answer.status, answer.body[-300:]) for answer in journal if not answer.final]
     assert failed == []
     assert Books(empty).problems() == []
     with connected(empty) as owner:
         assert owner.execute("select count(*) from billing_attempt where status = 'dialling'").fetchone() == (0,)
-        assert owner.execute("select count(*) from billing_usage").fetchone() == (len(journal) - len(come_again),)
+        assert owner.execute("select count(*) from billing_usage").fetchone() == (len(journal),)
 
 
 def more(journal: list[Answer], count: int) -> None:
@@ -144,12 +156,12 @@ def more(journal: list[Answer], count: int) -> None:
 def test_a_migration_waits_for_a_busy_table_without_making_others_wait(empty: str) -> None:
     """Somebody reads the table; everybody else who wants it would wait behind the migration's lock."""
     env = {**environment(), "DATABASE_ROLE": "owner"}
-    manage(ROOT, env, *MIGRATE)
-    manage(ROOT, env, "manage.py", "migrate", "gateway", "0001", "--verbosity", "0")
+    some = (*MIGRATE, "contenttypes")
+    manage(ROOT, env, *some, "0001")
     with psycopg.connect(empty) as busy:
         busy.execute("lock table django_migrations in share row exclusive mode")
         migrating = subprocess.Popen(
-            [sys.executable, *MIGRATE],
+            [sys.executable, *some],
             cwd=ROOT,
             env={**env, "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,

@@ -155,3 +155,20 @@ def test_a_conversation_that_paid_for_a_long_cache_goes_back_where_it_was_answer
     model.offers.filter(provider=second).update(forced="open")
     synchronize(gateway)
     assert says("one", **paid) == "first"
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_that_tells_what_to_change_names_the_model_as_the_client_knows_it(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, status: int, stream: bool
+) -> None:
+    name = f"acme-internal-9?script=named{status}{stream}"
+    error = {"message": f"{name} takes no images.", "param": f"{name}.images", "code": "no_images"}
+    upstream = refusing(simulated, f"named{status}{stream}", status, error)
+    assert upstream == name
+    model = make_model(make_provider(simulated.base_url), upstream)
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, model.slug, stream=stream)
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"]) == (status, "no_images")
+    assert (told["message"], told["param"]) == (f"{model.slug} takes no images.", f"{model.slug}.images")

@@ -38,11 +38,13 @@ class Scene:
     estimate: tuple[int, int] = (0, 0)
     model: Model = field(init=False)
 
-    def offer(self, says: str = "", *, base_url: str = "", tariff: Tariff | None = None, **provider: Any) -> str:
+    def offer(
+        self, says: str = "", *, base_url: str = "", tariff: Tariff | None = None, longest: int = 4096, **provider: Any
+    ) -> str:
         """Makes a model whose provider behaves so; gives its slug."""
         row = make_provider(base_url or self.simulated.base_url, **provider)
         rates = tariff or make_tariff(input=("1", "2"), output=("2", "4"))
-        self.model = make_model(row, f"rule-{row.slug}?{says}", rates)
+        self.model = make_model(row, f"rule-{row.slug}?{says}", rates, max_output=longest)
         synchronize(self.gateway)
         return self.model.slug
 
@@ -188,11 +190,48 @@ def stopped_at_once(scene: Scene) -> None:
     scene.estimate = HI, 2
 
 
-@row("longer than its cap allows")
+def talks_on(scene: Scene, on_leave: str, *rest: str, **delivery: Any) -> None:
+    """80 kB, where a token's cap allows 64, and then the `rest`."""
+    scene.policy(on_leave)
+    said = scene.script(*[text("x" * 1000)] * 80, *rest, **delivery)
+    answer = scene.gateway.chat(scene.tenant.secret, scene.offer(said), stream=True, max_tokens=1)
+    assert "The provider's answer is longer than 65600 bytes" in answer.text
+    assert "[DONE]" not in answer.text
+
+
+@row("longer than its cap allows, read on")
 def too_long(scene: Scene) -> None:
-    said = scene.script(*[text("x" * 1000)] * 80, chunk=2048)
-    scene.ask(scene.offer(said), stream=True, max_tokens=1)
-    scene.estimate = HI, 0  # some 64 kB, as they come
+    talks_on(scene, "drain", text("", '"length"'), USAGE, "[DONE]")
+
+
+@row("longer than its cap allows, `stop`")
+def too_long_at_once(scene: Scene) -> None:
+    talks_on(scene, "stop", end="hang")
+    scene.estimate = HI, 16_000
+
+
+def overflows(scene: Scene, said: str) -> None:
+    """For a client that does not stream, where the process may keep little."""
+    with running(scene.folder, EGRESS_ALLOW=scene.simulated.url, MEMORY_BYTES="1048576") as (gateway,):
+        scene.gateway = gateway
+        answer = gateway.chat(scene.tenant.secret, scene.offer(said, longest=50_000))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out_of_memory")
+        assert answer.headers["retry-after"] == "2"
+        scene.row()
+        assert "meterline_buffered_bytes 0.0" in gateway.client.get("/metrics").text
+
+
+@row("no room to keep it until its end, read on")
+def no_room(scene: Scene) -> None:
+    overflows(scene, scene.script(*[text("x" * 1000)] * 800, text("", '"stop"'), USAGE, "[DONE]"))
+
+
+@row("no room to keep a whole body")
+def no_room_for_a_body(scene: Scene) -> None:
+    words = "x" * 800_000
+    body = f'{{"choices":[{{"index":0,"message":{{"content":"{words}"}},"finish_reason":"stop"}}]}}'
+    overflows(scene, scene.simulated.script(f"rule-{scene.tenant.organization.slug}", body.encode()))
+    scene.estimate = HI, 40_000
 
 
 @row("a deadline after output")

@@ -28,6 +28,7 @@ def make_provider(**fields: Any) -> Provider:
             "trains_on_data": False,
             "retains_data": False,
             "reasoning_format": "",
+            "max_event_bytes": 32 << 20,
             **fields,
         }
     )

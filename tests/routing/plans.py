@@ -35,6 +35,7 @@ def make_provider(slug: str, **fields: Any) -> Provider:
         "trains_on_data": False,
         "retains_data": True,
         "reasoning_format": "",
+        "max_event_bytes": 32 << 20,
     }
     return Provider(slug, **(usual | fields))
 

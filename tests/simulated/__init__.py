@@ -27,6 +27,7 @@ What is said
     reasoning=5          think this many tokens first; they are inside `completion_tokens` and under the cap
     reasoning_field=     reasoning_content (default), reasoning, or hidden (billed and never shown)
     ignore_max           say everything, whatever the cap
+    context=8192         refuse (400 `context_length_exceeded`) when the prompt and the request's cap are more tokens
     prompt=12            tokens of the prompt. By default: the words of every text part, and 4 a message
     cached=10            of the prompt, this many were read from a cache (at most all of it)
     id=LITERAL, id=none  the answer's id: this one every time, or none at all

@@ -112,10 +112,8 @@ def say(body: Mapping[str, Any], raw: bytes, headers: Sequence[tuple[str, str]],
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise BadRequest("messages must be a list of objects")
     choices = _whole_number(body, "n", default=1)
-    cap: int | None = _whole_number(body, "max_completion_tokens", default=-1)
-    if cap == -1:
-        cap = _whole_number(body, "max_tokens", default=-1)
-    if cap == -1 or behaviour.ignore_max or behaviour.echo or behaviour.echo_headers:
+    cap = asked_cap(body)
+    if behaviour.ignore_max or behaviour.echo or behaviour.echo_headers:
         cap = None
     if behaviour.echo and behaviour.echo_headers:
         raise BadOption("echo and echo_headers exclude each other")
@@ -139,6 +137,14 @@ def say(body: Mapping[str, Any], raw: bytes, headers: Sequence[tuple[str, str]],
         counted=Counted(prompt, said * choices, min(behaviour.cached, prompt), len(thoughts) * choices),
         reasoning_field=behaviour.reasoning_field,
     )
+
+
+def asked_cap(body: Mapping[str, Any]) -> int | None:
+    """The cap of a request; None: it has none."""
+    for field in ("max_completion_tokens", "max_tokens"):
+        if (cap := _whole_number(body, field, default=-1)) != -1:
+            return cap
+    return None
 
 
 def count_prompt(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -44,6 +44,7 @@ class Behaviour:
     reasoning_field: str = "reasoning_content"
     ignore_max: bool = False
     prompt: int | None = None
+    context: int | None = None
     cached: int = 0
     id: str | None = None
     model_echo: str | None = None
@@ -140,7 +141,7 @@ def _status(value: str) -> int:
 READERS: dict[str, Callable[[str], Any]] = {
     "tokens": lambda value: None if value == "all" else count(value),
     **dict.fromkeys(("reasoning", "prompt", "cached", "fail_first"), count),
-    **dict.fromkeys(("segment", "fail_every"), _positive),
+    **dict.fromkeys(("segment", "fail_every", "context"), _positive),
     **dict.fromkeys(("first", "pace", "gap", "idle", "flap", "every"), seconds),
     **dict.fromkeys(("echo", "echo_headers", "ignore_max", "instant", "close"), _flag),
     **dict.fromkeys(("text", "id", "model_echo", "script", "content_type"), str),

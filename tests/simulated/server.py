@@ -14,7 +14,7 @@ import msgspec
 
 from . import chat, faults
 from . import oddities as _oddities  # noqa: F401 - importing it adds its faults to the table
-from .answer import BadRequest, Counted
+from .answer import BadRequest, Counted, asked_cap
 from .bill import Bill, End, Start, credential
 from .connection import Connection
 from .exchange import Exchange, Gate
@@ -154,6 +154,10 @@ class Simulated:
             return faults.plan(call, name)
         if call.behaviour.script is not None:
             return self.scripts.find(call.behaviour.script).plan()
+        most = call.behaviour.context
+        if most is not None and call.answer.counted.prompt + (asked_cap(call.body) or 0) > most:
+            message = f"This model's maximum context length is {most} tokens."
+            return _refusal(400, "invalid_request_error", "context_length_exceeded", message)
         return chat.right(call)
 
     def _fault(self, model: str, behaviour: Behaviour) -> str | None:

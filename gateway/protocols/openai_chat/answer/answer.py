@@ -28,14 +28,14 @@ from gateway.protocols.openai_chat.answer.writer import CHAT
 from gateway.protocols.sides import Events, Passing, Sent, Source, Writer
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
-from gateway.wire.errors import UpstreamFault
+from gateway.wire.errors import GatewayError, UpstreamFault
 from routing.health.faults import Fault
 
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat.request.request import ChatRequest
 
-MAX_PIECE = sse.MAX_EVENT  # Bytes of a JSON body: the same as of an event.
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
+LONG = 64 << 10  # Bytes of an event that has begun, and is not waited for when nobody wants it.
 MAX_ID = 200  # Characters kept of an upstream's id,
 MAX_TIER = 32  # and of the class of service it names.
 
@@ -55,6 +55,7 @@ class AnswerReader:
     - `stops`: the client's stop sequences that the upstream was not told. The text ends before the first of
       them; once all choices have, the answer is `stopped`: what follows is only counted, until the upstream ends or
       `conclude` is called
+    - `most_bytes`: of one event, or of a whole JSON body
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
     - `writer`: tells it in the client's protocol
@@ -64,7 +65,8 @@ class AnswerReader:
     - `meaningful`: something to show has been read (text, a tool call, a finish reason); before that a relay
       sends nothing and may try another offer
     - `complete`: the answer is whole: `[DONE]` came or `end` found it so; nothing that follows is read
-    - `stopped`: see `stops`
+    - `stopped`: see `stops`, or `abandon`
+    - `abandoned`: why nobody wants it any more
     - `fault`: see `feed`
     - `skipped`: events ignored as keep-alives
     - `upstream_id`: the answer's id at the provider, for its bill; empty if it gave none
@@ -72,10 +74,10 @@ class AnswerReader:
     """
 
     __slots__ = (
-        *("complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
+        *("abandoned", "complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
         *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
-        *("_frame", "_manner", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request", "_seen"),
-        *("_sent", "_source", "_streams", "_top", "_usage", "_whole", "_writer"),
+        *("_frame", "_manner", "_most_bytes", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request"),
+        *("_seen", "_sent", "_source", "_streams", "_top", "_usage", "_whole", "_writer"),
     )
 
     def __init__(
@@ -88,6 +90,7 @@ class AnswerReader:
         dialect: Dialect = STANDARD,
         output_cap: int | None = None,
         stops: tuple[str, ...] = (),
+        most_bytes: int = sse.MAX_EVENT,
         keeps_text: bool = False,
         after: str = "",
         writer: Writer = CHAT,
@@ -97,6 +100,7 @@ class AnswerReader:
         self.skipped = 0
         self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
+        self.abandoned: GatewayError | None = None
         self._request = request
         self._writer = writer
         self._frame = writer.chunk
@@ -106,6 +110,7 @@ class AnswerReader:
         self._streams = request.stream
         self._dialect = dialect
         self._output_cap = output_cap
+        self._most_bytes = most_bytes
         self._manner = Manner(
             logprobs=request.logprobs,
             null_logprobs=dialect.null_logprobs and request.stream,
@@ -191,6 +196,18 @@ class AnswerReader:
         return 0 if self._events is None else self._events.pending
 
     @property
+    def kept(self) -> int:
+        """Bytes that it keeps until its end: those, and what goes out only then."""
+        if self._whole is not None:
+            return len(self._whole) + self._held.bytes
+        return self._held.bytes if self._events is None else self._held.bytes + self._events.pending
+
+    @property
+    def unread_body(self) -> int:
+        """Bytes of a whole body, which says nothing before its end."""
+        return 0 if self._whole is None else len(self._whole)
+
+    @property
     def said(self) -> str:
         """The text so far, if it was to be kept and the answer is one choice of plain text; else empty."""
         return self._choices[0].text if list(self._choices) == [0] else ""
@@ -225,11 +242,13 @@ class AnswerReader:
             if is_json:
                 self._whole = bytearray()
             else:
-                self._events = sse.EventReader()
+                self._events = sse.EventReader(self._most_bytes)
         if self._whole is not None:
             self._whole += data
-            if len(self._whole) > MAX_PIECE:
-                raise _too_large(f"the body is longer than {MAX_PIECE} bytes")
+            if self.abandoned:
+                raise self.abandoned
+            if len(self._whole) > self._most_bytes:
+                raise self._too_large(f"the body is longer than {self._most_bytes} bytes")
             return []
         assert self._events is not None
         out: list[bytes] = []
@@ -240,7 +259,7 @@ class AnswerReader:
         except UpstreamFault as error:
             fault = error
         except sse.EventTooLong as error:
-            fault = _too_large(str(error))
+            fault = self._too_large(str(error))
         except ValueError as error:
             fault = UpstreamFault(Fault.INVALID_RESPONSE, str(error), unreadable=True)
         else:
@@ -260,10 +279,15 @@ class AnswerReader:
         if self.complete:
             return
         if self._whole is not None:
-            self._read_whole(bytes(self._whole))
+            body = bytes(self._whole)
+            self._whole.clear()
+            self._read_whole(body)
             return
         if self._events is not None:
-            self._read_tail(self._events.close())
+            try:
+                self._read_tail(self._events.close())
+            except sse.EventTooLong as error:
+                raise self._too_large(str(error)) from None
         if self._choices and any(choice.finish is None for choice in self._choices.values()):
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
@@ -273,6 +297,20 @@ class AnswerReader:
         if not self.complete:
             self._cut_short = True
             self._done()
+
+    def abandon(self, reason: GatewayError) -> bool:
+        """Nobody wants it any more, for a `reason`: nothing of it is kept, and what follows is only counted.
+
+        False: what is kept is needed to read on, as of a whole body. Of one that only begins `feed` raises the reason.
+        """
+        if self.abandoned or self._whole is not None or self.unread > LONG:
+            return False
+        self.abandoned, self.stopped, self._held = reason, True, Held()
+        self._late.clear()
+        self._top = {}
+        for choice in self._choices.values():
+            choice.abandon()
+        return True
 
     def set_usage(self, tokens: Tokens) -> None:
         """Show these counts, which are what is billed; where the upstream's own are, they are shown as it sent them.
@@ -423,6 +461,7 @@ class AnswerReader:
             state = self._choices.get(index)
             if state is None:
                 state = self._choices[index] = Choice(index, self._manner, self._held)
+                state.stopped = self.abandoned is not None
             shown = state.take(sent, chunk)
             self.meaningful = self.meaningful or state.meaningful
             if shown is not None:
@@ -508,10 +547,9 @@ class AnswerReader:
             choices.append(choice.whole())
         return self._ours | {"choices": choices} | {k: v for k, v in self._top.items() if k not in self._ours}
 
-
-def _too_large(detail: str) -> UpstreamFault:
-    message = f"The provider sent a piece of more than {MAX_PIECE} bytes."
-    return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)
+    def _too_large(self, detail: str) -> UpstreamFault:
+        message = f"The provider sent a piece of more than {self._most_bytes} bytes."
+        return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)
 
 
 def _unsaid(chunk: dict[str, Any]) -> bytes:

@@ -152,6 +152,13 @@ class Choice:
             self.bytes += thought + text_bytes(delta)
         self.over = self.over or bool(native)
 
+    def abandon(self) -> None:
+        """Nobody wants it any more: what was kept of it is let go, and what follows is only counted."""
+        self.stopped, self._held = True, Held()
+        self._draft = self._calls = self._repeated = None
+        self._kept = None if self._kept is None else []
+        self._annotations, self._rest, self.envelope = [], {}, {}
+
     @property
     def text(self) -> str:
         """What was said, if it was kept and is plain text alone; else empty."""

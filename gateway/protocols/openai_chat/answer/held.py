@@ -17,10 +17,10 @@ _encode = msgspec.json.Encoder().encode
 class Held:
     """Counts what one answer keeps. Raises `UpstreamFault` past `MAX_HELD`."""
 
-    __slots__ = ("_bytes",)
+    __slots__ = ("bytes",)
 
     def __init__(self) -> None:
-        self._bytes = 0
+        self.bytes = 0
 
     def add(self, value: Any) -> None:
         """Something is kept."""
@@ -29,7 +29,7 @@ class Held:
 
     def add_bytes(self, size: int) -> None:
         """Something is kept that takes `size` bytes."""
-        self._bytes += size
-        if self._bytes > MAX_HELD:
+        self.bytes += size
+        if self.bytes > MAX_HELD:
             detail = f"more than {MAX_HELD} bytes would have to be kept until its end"
             raise UpstreamFault(Fault.INVALID_RESPONSE, detail, unreadable=True)

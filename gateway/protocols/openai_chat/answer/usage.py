@@ -70,6 +70,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _BUCKETS = {name: (bucket, rank) for bucket, names in _NAMES.items() for rank, name in enumerate(names)}
 # Under these names one protocol counts what its `input_tokens` leave out; beside `prompt_tokens` they are inside.
 _OUTSIDE = ("cache_read_input_tokens", "cache_creation_input_tokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+# Some servers say whose way of counting theirs is; in these the prompt leaves out what was cached.
+_COUNTED_APART = ("anthropic",)
 
 
 class BadUsage(ValueError):
@@ -110,7 +112,7 @@ def _note(counts: Counts, ranks: dict[str, int], name: str, value: Any) -> None:
 
 def _counted_outside(usage: Mapping[str, Any], counts: Counts) -> int:
     """1 if the prompt does not include what was cached, as far as the names say."""
-    if usage.get("usage_semantic") == "anthropic":
+    if usage.get("usage_semantic") in _COUNTED_APART:
         return 1
     if not any(usage.get(name) for name in _OUTSIDE):
         return 0
