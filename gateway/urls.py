@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 from gateway.console import health_board, model_board, refusals
 from gateway.console.login import login
 from gateway.door.unknown import UNVERSIONED, UnknownPath
-from gateway.endpoints import chat, files, generations, management, models, performance, probes, statistics
+from gateway.endpoints import chat, files, generations, management, messages, models, performance, probes, statistics
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
 
@@ -15,6 +15,7 @@ handler403, handler404 = refusals.forbidden, refusals.not_found
 
 v1 = [
     path("chat/completions", chat.ChatCompletions.as_view()),
+    path("messages", messages.Messages.as_view()),
     path("route", chat.Route.as_view()),
     path("models", models.Models.as_view()),
     path("models/<path:name>", models.OneModel.as_view()),
@@ -35,6 +36,7 @@ v1 = [
 ]
 
 anthropic = [
+    path("messages", messages.Messages.as_view()),
     path("models", models.Models.as_view(shape=ANTHROPIC)),
     path("models/<path:name>", models.OneModel.as_view(shape=ANTHROPIC)),
 ]

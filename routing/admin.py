@@ -118,7 +118,7 @@ class ProviderPage(Page):
     inlines = (CredentialRows,)
     fieldsets = (
         (None, {"fields": ("slug", "name", "base_url", "protocol", "auth_style", "active")}),
-        ("Quirks", {"fields": ("cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
+        ("Quirks", {"fields": ("variant", "cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
         (
             "Timeouts, in seconds",
             {"fields": ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout")},

@@ -209,8 +209,8 @@ def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
 def _offer(row: Sequence[Any]) -> Offer:
     model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
     id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
-    provider = Provider(*row[25:41])
-    credentials, versions = row[41:43]
+    provider = Provider(*row[25:42])
+    credentials, versions = row[42:44]
     return Offer(
         id,
         provider,

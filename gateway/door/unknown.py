@@ -19,7 +19,6 @@ UNVERSIONED = ("chat", "models", "route", "files", "responses", "completions", "
 INSTEAD = {
     "responses": f"The Responses API is not served. Use {CHAT}: SDKs have it as chat.completions.",
     "completions": f"The older completions are not served. Use {CHAT}, with the prompt as a message.",
-    "messages": f"The Messages API is not served. Use {CHAT}.",
     "embeddings": "Embeddings are not served.",
     "moderations": "Moderations are not served.",
     "batches": "Batches are not served.",

@@ -1,5 +1,7 @@
 """POST /v1/chat/completions, whose story `gateway/relay.py` tells, and POST /v1/route, which only looks."""
 
+from typing import Any
+
 from django.http import HttpRequest
 
 from billing.ids import new_hex
@@ -24,18 +26,22 @@ queue = Queue()
 class Chat(ApiView):
     """A view that takes the body of a chat completion."""
 
-    async def asked(self, here: process.Process) -> ChatRequest:
-        """What is asked, checked, its files looked up. Raises `InvalidRequest`."""
+    async def asked(self, here: process.Process, **path: str) -> ChatRequest:
+        """What is asked, checked, its files looked up; `path` is what its path says. Raises `InvalidRequest`."""
         body = self.body()
         try:
             if is_light(body):
                 value = strict_json.loads(body)
             else:
                 value = await here.parser.loads(self.caller.organization, body)
-            asked = parse(value, len(body), self.dialect)
+            asked = self.read(value, len(body), **path)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
         return await look_up_files(here.files, self.caller, asked)
+
+    def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
+        """A parsed body, checked. Raises `InvalidRequest`."""
+        return parse(body, raw_length, self.dialect)
 
 
 class ChatCompletions(Chat):
@@ -43,12 +49,12 @@ class ChatCompletions(Chat):
 
     endpoint = "chat/completions"
 
-    async def post(self, request: HttpRequest) -> Answer:
+    async def post(self, request: HttpRequest, **path: str) -> Answer:
         """Answers a chat completion, streamed or whole."""
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_hex()
-        asked = await self.asked(here)
+        asked = await self.asked(here, **path)
         explain = explaining.wished(self.fields)
         call = None
         try:

@@ -190,6 +190,7 @@ def _chosen(
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
+    spoken = asked.spoken
     return Wanted(
         asked.text_bytes,
         asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
@@ -206,6 +207,8 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         strict=caller.strict_params,
         formats=asked.thoughts,
         tenant=caller.organization,
+        protocol=spoken.protocol if spoken is not None and spoken.only_native else "",
+        built_in=spoken.built_in if spoken is not None else (),
     )
 
 
@@ -259,5 +262,12 @@ def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) ->
                 check_modalities(asked, candidate.offer.input_modalities)
     if Reason.PARAMETERS in reasons:
         return refusals[0]
+    if asked.spoken is not None and reasons & {Reason.PROTOCOL, Reason.BUILT_IN}:
+        param = asked.spoken.only_native[0]
+        return InvalidRequest(
+            f"Parameter {param} is not supported by any provider of model {asked.model}. Leave it out.",
+            param=param,
+            code="unsupported_parameter",
+        )
     slugs = sorted({candidate.model.slug for candidate in candidates})
     return UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {', '.join(slugs)}", code="no_provider_available")

@@ -5,6 +5,7 @@ and thoughts that other providers made, which this one would refuse. What is cha
 name, the counts, which are those that are billed.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from gateway.wire import strict_json
 _COUNTED = frozenset(
     {"system", "tools", "tool_choice", "thinking", "output_config", "cache_control", "context_management"}
 )
+_dated = re.compile(r"_[0-9]{8}\Z")
 # Tools whose form the protocol knows, and which the client runs.
 _CLIENT_S = ("custom", "bash_", "text_editor_", "computer_", "memory_", "browser_")
 # Of a message that goes on: what has no end yet comes as it is, the rest waits until it is settled.
@@ -55,12 +57,10 @@ def count_body(client: Mapping[str, Any], *, model: str) -> dict[str, Any]:
     return {**made, "model": model, "messages": list(_without_others_thoughts(client["messages"]))}
 
 
-def runs_on_their_side(client: Mapping[str, Any]) -> tuple[str, ...]:
-    """Paths of tools that the provider runs itself, which it bills or has somebody called by."""
-    tools = client.get("tools") or ()
-    return tuple(
-        f"tools[{at}].type" for at, tool in enumerate(tools) if not (tool.get("type") or "custom").startswith(_CLIENT_S)
-    )
+def built_in(client: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tools that the provider runs itself, which it bills or has somebody called by: their types without the date."""
+    types = (tool.get("type") or "custom" for tool in client.get("tools") or ())
+    return tuple(dict.fromkeys(_dated.sub("", kind) for kind in types if not kind.startswith(_CLIENT_S)))
 
 
 def _without_others_thoughts(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

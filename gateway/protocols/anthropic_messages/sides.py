@@ -36,7 +36,7 @@ def read(body: Any, raw_length: int, fields: Mapping[bytes, bytes]) -> ChatReque
         body=body,
         form=form,
         only_native=form.only_native,
-        built_in=native.runs_on_their_side(body),
+        built_in=native.built_in(body),
         ignored=form.ignored,
         fields={
             name: fields[name.encode()].decode("latin-1")

@@ -1,0 +1,47 @@
+"""Step: expand. Further protocols, and how the services that sell them are called."""
+
+from django.db import migrations, models
+
+import routing.models.provider
+
+
+class Migration(migrations.Migration):
+    dependencies = [("routing", "0010_size_of_a_piece")]
+    operations = [
+        migrations.AddField(
+            "provider",
+            "variant",
+            models.CharField(
+                blank=True,
+                choices=[
+                    ("", "As its maker has it"),
+                    ("invoke", "AWS Bedrock: InvokeModel"),
+                    ("raw_predict", "Google Vertex: rawPredict"),
+                ],
+                db_default="",
+                default="",
+                max_length=32,
+            ),
+        ),
+        migrations.AlterField(
+            "provider",
+            "protocol",
+            models.CharField(
+                choices=[
+                    ("openai_chat", "OpenAI chat completions"),
+                    ("anthropic_messages", "Anthropic Messages"),
+                ],
+                default="openai_chat",
+                max_length=32,
+            ),
+        ),
+        migrations.AlterField(
+            "provider",
+            "base_url",
+            models.CharField(
+                help_text="Up to, not including, /chat/completions, /messages and the like.",
+                max_length=300,
+                validators=[routing.models.provider.validate_base_url],
+            ),
+        ),
+    ]
