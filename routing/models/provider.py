@@ -79,7 +79,9 @@ class Provider(models.Model):
         max_length=32, choices=Variant.choices, default=Variant.PLAIN, db_default=Variant.PLAIN, blank=True
     )
     base_url = models.CharField(
-        max_length=300, validators=[validate_base_url], help_text="Up to, not including, /chat/completions, /messages and the like."
+        max_length=300,
+        validators=[validate_base_url],
+        help_text="Up to, not including, /chat/completions, /messages or the like.",
     )
     auth_style = models.CharField(max_length=16, choices=AuthStyle.choices, default=AuthStyle.BEARER)
     active = models.BooleanField(default=True)

@@ -526,7 +526,8 @@ class AnswerReader:
 
     def _closing_events(self, usage: dict[str, Any] | None) -> bytes:
         chunks = [
-            choice.envelope | self._ours | {"choices": [choice.closing()]} for _, choice in sorted(self._choices.items())
+            choice.envelope | self._ours | {"choices": [choice.closing()]}
+            for _, choice in sorted(self._choices.items())
         ]
         if usage and (self._request.include_usage or self._dialect.always_reports_usage):
             chunks.append(self._beside_usage | self._ours | {"choices": [], "usage": usage})
