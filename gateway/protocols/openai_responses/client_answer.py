@@ -13,7 +13,7 @@ from gateway.protocols.openai_chat.answer.message import deltas
 from gateway.protocols.openai_responses.output_items import Call, Event, Events, Message, Picture, Thought
 from gateway.protocols.openai_responses.response import ended, opened, usage_of
 from gateway.protocols.openai_responses.thoughts import FORMAT
-from gateway.protocols.openai_responses.tools import LOCAL_SHELL
+from gateway.protocols.openai_responses.tools import LOCAL_SHELL, client_tools
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError
@@ -28,6 +28,7 @@ _PREFIXES = {
     "image_generation_call": "ig",
 }
 
+_KINDS = {"function": "function_call", "custom": "custom_tool_call", LOCAL_SHELL: "local_shell_call"}
 # What our codes are called here, where clients act on them.
 _CODES = {
     "upstream_rate_limited": "rate_limit_exceeded",
@@ -46,9 +47,7 @@ class AnswerWriter:
     def __init__(self, asked: Mapping[str, Any], *, id: str, created: int, model: str) -> None:
         self._id = id
         self._response = opened(asked, id=id, created=created, model=model)
-        tools = [tool for tool in asked.get("tools") or () if type(tool) is dict]
-        self._custom = {tool.get("name") for tool in tools if tool.get("type") == "custom"}
-        self._shell = any(tool.get("type") == LOCAL_SHELL for tool in tools)
+        self._tools = client_tools(asked.get("tools"))
         self._number = 0
         self._begun = False
         self._items: list[Open] = []
@@ -159,17 +158,16 @@ class AnswerWriter:
         call = self._calls.get(fragment["index"])
         if call is None:
             yield from self._close()
-            kind = self._kind(fragment)
-            call = self._calls[fragment["index"]] = Call(self._new_id(kind), fragment, kind)
+            call = self._calls[fragment["index"]] = self._begun_call(fragment)
             yield from self._add(call)
         for name, event in call.give(fragment):
             yield name, self._place(call) | event
 
-    def _kind(self, call: Mapping[str, Any]) -> str:
-        name = (call.get("function") or {}).get("name")
-        if "custom" in call or name in self._custom:
-            return "custom_tool_call"
-        return "local_shell_call" if self._shell and name == LOCAL_SHELL else "function_call"
+    def _begun_call(self, fragment: dict[str, Any]) -> Call:
+        called = (fragment.get("custom") or fragment.get("function") or {}).get("name") or ""
+        kind, name, namespace = self._tools.get(called, ("function", called, None))
+        kind = _KINDS["custom" if "custom" in fragment else kind]
+        return Call(self._new_id(kind), fragment, kind, name, namespace)
 
     def _add(self, open_: Open) -> Events:
         self._items.append(open_)

@@ -55,7 +55,8 @@ CALLED = {
     "logprobs": "include",
     "messages": "input",
 }
-_INNER = re.compile(r"(tools\[\d+\]|tool_choice|tool_choice\.tools\[\d+\])\.(?:function|custom|allowed_tools)\b")
+_TOOL = re.compile(r"tools\[(\d+)\](?:\.(?:function|custom)\b)?")
+_CHOICE = re.compile(r"(tool_choice(?:\.tools\[\d+\])?)\.(?:function|custom|allowed_tools)\b")
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 _PARTS = (
     (re.compile(r"\.image_url\.(?:url|detail)"), ".image_url"),
@@ -73,7 +74,7 @@ class ChatForm:
     - `ignored`: paths of what others are not sent, to be named to the client
     - `built_in`: types of tools that the provider runs; some are billed beside tokens, keep something or call out
     - `previous`: the response that is gone on from; only an offer of this protocol can
-    - `places`: for each message of `body` the path that it came from
+    - `places`, `tool_places`: for each message and each tool of `body` the path that it came from
     """
 
     body: dict[str, Any]
@@ -82,6 +83,7 @@ class ChatForm:
     built_in: tuple[str, ...] = ()
     previous: str | None = None
     places: tuple[str, ...] = ()
+    tool_places: tuple[str, ...] = ()
 
     def path(self, param: str) -> str:
         """A path of the chat form as the client's body has it, as far as the two correspond."""
@@ -97,7 +99,10 @@ class ChatForm:
         named = next((name for name in CALLED if param == name or param.startswith(f"{name}.")), None)
         if named is not None:
             return CALLED[named] + param[len(named) :]
-        return _INNER.sub(r"\1", param)
+        at = _TOOL.match(param)
+        if at and int(at[1]) < len(self.tool_places):
+            param = self.tool_places[int(at[1])] + param[at.end() :]
+        return _CHOICE.sub(r"\1", param)
 
     def retold(self, error: InvalidRequest) -> InvalidRequest:
         """What the checks of the chat form refuse, in this protocol's words."""
@@ -156,6 +161,7 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
         built_in=tuple(tools.built_in) if tools else (),
         previous=previous or None,
         places=tuple(said.places),
+        tool_places=tuple(tools.places) if tools else (),
     )
 
 
