@@ -112,6 +112,13 @@ class ChatForm:
         return InvalidRequest(message, param=param, code=error.code, headers=error.headers)
 
 
+def references(body: Any) -> tuple[str, ...]:
+    """The ids by which a body's `input` names items of earlier answers, for whoever keeps them: see `referred`."""
+    items = body.get("input") if type(body) is dict else None
+    named = (item.get("id") for item in items or () if type(item) is dict and item.get("type") == "item_reference")
+    return tuple(id for id in named if type(id) is str) if type(items) is list else ()
+
+
 def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
     """Check a client's body, as far as the chat form has it in another shape, and give it in that.
 

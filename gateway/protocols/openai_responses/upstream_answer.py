@@ -183,7 +183,7 @@ class AnswerReader:
 def whole(response: dict[str, Any]) -> dict[str, Any]:
     """A provider's whole answer as a chat completion, or as the chat form's error."""
     reader = AnswerReader()
-    if response.get("status") in ("failed", "cancelled") or response.get("error"):
+    if response.get("status") not in (None, "completed", "incomplete") or response.get("error"):
         return reader.event("response.failed", {"response": response})[0]
     chunks = reader.event("response.created", {"response": response})
     for at, item in enumerate(_list(response.get("output"))):

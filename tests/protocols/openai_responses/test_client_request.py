@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.protocols.openai_chat import ChatRequest, parse
-from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
+from gateway.protocols.openai_responses.client_request import ChatForm, chat_form, references
 from gateway.protocols.openai_responses.input_items import SHOWN_BELOW
 from gateway.protocols.openai_responses.thoughts import FORMAT, pack
 from gateway.wire import strict_json
@@ -449,5 +449,7 @@ def test_nulls_are_absent() -> None:
 
 def test_items_that_were_named_are_put_in() -> None:
     body = ask(user(), {"type": "item_reference", "id": "msg_1"})
+    assert references(body) == ("msg_1",)
+    assert [references(strange) for strange in (ask(), ask(7), [], ask({"type": "item_reference"}))] == [()] * 4
     kept = {"msg_1": {"type": "message", "role": "assistant", "content": "Earlier."}}
     assert chat_form(body, referred=kept).body["messages"][1] == {"role": "assistant", "content": "Earlier."}
