@@ -450,6 +450,7 @@ def test_nulls_are_absent() -> None:
 def test_items_that_were_named_are_put_in() -> None:
     body = ask(user(), {"type": "item_reference", "id": "msg_1"})
     assert references(body) == ("msg_1",)
-    assert [references(strange) for strange in (ask(), ask(7), [], ask({"type": "item_reference"}))] == [()] * 4
+    bodies: tuple[Any, ...] = (ask(), ask(7), [], ask({"type": "item_reference"}))
+    assert [references(strange) for strange in bodies] == [()] * 4
     kept = {"msg_1": {"type": "message", "role": "assistant", "content": "Earlier."}}
     assert chat_form(body, referred=kept).body["messages"][1] == {"role": "assistant", "content": "Earlier."}
