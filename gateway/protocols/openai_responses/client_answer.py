@@ -62,11 +62,10 @@ class AnswerWriter:
         for choice in chunk.get("choices") or ():
             if choice["index"] == 0:
                 self._finish = choice.get("finish_reason") or self._finish
-                logprobs = choice.get("logprobs") or {}
-                events += self._delta(choice.get("delta") or {}, logprobs.get("content") or [])
+                events += self._delta(choice.get("delta") or {}, choice.get("logprobs"))
         if usage := chunk.get("usage"):
             self._response["usage"] = usage_of(usage)
-        if tier := chunk.get("service_tier"):
+        if type(tier := chunk.get("service_tier")) is str:
             self._response["service_tier"] = tier
         return self._opening() + self._frames(events)
 
@@ -102,23 +101,24 @@ class AnswerWriter:
         """The items so far."""
         return [open_.item for open_ in self._items]
 
-    def _delta(self, delta: Mapping[str, Any], logprobs: list[Any]) -> Events:
-        if thoughts := delta.get("reasoning_details"):
+    def _delta(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
+        """What a provider put into it may be of any type but where the reader of chat answers has seen to it."""
+        if thoughts := _objects(delta.get("reasoning_details")):
             for entry in thoughts:
                 yield from self._think(entry)
-        elif thought := delta.get("reasoning") or delta.get("reasoning_content"):
+        elif thought := _text(delta, "reasoning") or _text(delta, "reasoning_content"):
             yield from self._think({"type": "reasoning.text", "text": thought, "index": 0})
-        if text := delta.get("content"):
-            yield from self._say("output_text", text, logprobs)
-        if refusal := delta.get("refusal"):
+        if text := _text(delta, "content"):
+            yield from self._say("output_text", text, _tokens(_object(logprobs).get("content")))
+        if refusal := _text(delta, "refusal"):
             yield from self._say("refusal", refusal, [])
-        if spoken := (delta.get("audio") or {}).get("transcript"):
+        if spoken := _text(_object(delta.get("audio")), "transcript"):
             yield from self._say("output_text", spoken, [])
-        for picture in delta.get("images") or ():
+        for picture in _objects(delta.get("images")):
             yield from self._show(picture)
         for call in delta.get("tool_calls") or ():
             yield from self._call(call)
-        if annotations := delta.get("annotations"):
+        if annotations := _objects(delta.get("annotations")):
             if self._last_message is None:
                 yield from self._say("output_text", "", [])
             if self._last_message is not None:
@@ -126,7 +126,7 @@ class AnswerWriter:
                     yield name, self._place(self._last_message) | event
 
     def _think(self, entry: dict[str, Any]) -> Events:
-        current, id = self._current, entry.get("id") if entry.get("format") == FORMAT else None
+        current, id = self._current, _text(entry, "id") if entry.get("format") == FORMAT else ""
         if type(current) is not Thought or (id and current.over and current.item["id"] != id):
             yield from self._close()
             current = Thought(id or self._new_id("reasoning"), theirs=bool(id))
@@ -227,6 +227,31 @@ def _frame(name: str, number: int, event: Mapping[str, Any]) -> bytes:
 def _copy(item: dict[str, Any]) -> dict[str, Any]:
     """An item as it stands; its lists go on."""
     return {name: [*value] if type(value) is list else value for name, value in item.items()}
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    return text if type(text) is str else ""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [inner for inner in value if type(inner) is dict] if type(value) is list else []
+
+
+def _tokens(logprobs: Any) -> list[dict[str, Any]]:
+    """Log probabilities of tokens. What may be null in chat is an empty list here."""
+    return [
+        _with_bytes(token) | {"top_logprobs": [*map(_with_bytes, _objects(token.get("top_logprobs")))]}
+        for token in _objects(logprobs)
+    ]
+
+
+def _with_bytes(token: dict[str, Any]) -> dict[str, Any]:
+    return token | {"bytes": token.get("bytes") or []}
 
 
 def _flat(annotation: dict[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
         chat["messages"] = [{"role": "user", "content": ""}]  # whoever can be asked is asked with the client's own
     ignored = unknown + said.ignored
     for read in _READERS:
-        read(body, chat, native, ignored)
+        ignored += read(body, chat)
     tools = Tools(body["tools"]) if "tools" in body else None
     if tools:
         native += tools.only_native
@@ -172,57 +172,58 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
     )
 
 
-def _include(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _include(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     asked = body.get("include", [])
     if type(asked) is not list or not all(type(word) is str for word in asked):
         raise wrong("Parameter include must be an array of strings.", "include", TYPE)
     if LOGPROBS in asked or body.get("top_logprobs"):
         chat["logprobs"] = True
-    ignored += [f"include[{at}]" for at, word in enumerate(asked) if word not in (ENCRYPTED, LOGPROBS)]
+    return [f"include[{at}]" for at, word in enumerate(asked) if word not in (ENCRYPTED, LOGPROBS)]
 
 
-def _cap(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _cap(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     if "max_output_tokens" in body:
         chat["max_completion_tokens"] = body["max_output_tokens"]
+    return []
 
 
-def _stream(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _stream(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     """A stream of this protocol ends with usage always."""
     if body.get("stream") is True:
         chat["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     elif "stream_options" in body:
         chat["stream_options"] = body["stream_options"]
+    return []
 
 
-def _reasoning(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _reasoning(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     """The effort. A summary is a wish to see thoughts, and those are shown."""
     wish = body.get("reasoning", {})
     if wish.get("effort") is not None:
         chat["reasoning_effort"] = wish["effort"]
     plain = {"context": (None, "auto"), "mode": (None, "standard")}
-    ignored += [f"reasoning.{name}" for name, usual in plain.items() if wish.get(name) not in usual]
+    return [f"reasoning.{name}" for name, usual in plain.items() if wish.get(name) not in usual]
 
 
-def _text(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _text(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     wish = body.get("text", {})
     if wish.get("verbosity") is not None:
         chat["verbosity"] = wish["verbosity"]
     form = wish.get("format")
-    if form is None:
-        return
     if type(form) is dict and form.get("type") == "json_schema":
         schema = {name: value for name, value in form.items() if name != "type" and value is not None}
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
-    elif type(form) is not dict or form.get("type") != "text":
+    elif form is not None and (type(form) is not dict or form.get("type") != "text"):
         chat["response_format"] = form
+    return []
 
 
-def _truncation(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
-    if body.get("truncation", "disabled") != "disabled":
-        ignored.append("truncation")
+def _truncation(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
+    return ["truncation"] if body.get("truncation", "disabled") != "disabled" else []
 
 
-_READERS: tuple[Callable[[Mapping[str, Any], dict[str, Any], list[str], list[str]], None], ...] = (
+# Each puts what it reads into the chat body, and gives the paths of what others than this protocol's are not sent.
+_READERS: tuple[Callable[[Mapping[str, Any], dict[str, Any]], list[str]], ...] = (
     *(_include, _cap, _stream, _reasoning, _text, _truncation),
 )
 

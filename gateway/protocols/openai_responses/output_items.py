@@ -90,7 +90,7 @@ class Thought:
         """An entry of `reasoning_details`, or a fragment of one."""
         kind, index = entry.get("type"), entry.get("index")
         text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
-        if kind in _THOUGHTS and text:
+        if type(kind) is str and kind in _THOUGHTS and text and type(text) is str:
             name, list_name, part_type, place = _THOUGHTS[kind]
             if self._open != (kind, index):
                 yield from self._close()

@@ -278,8 +278,9 @@ def test_pictures_are_shown() -> None:
 
 
 def test_log_probabilities_stand_beside_their_words() -> None:
-    token = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
-    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [token]}}
+    sent = {"token": "a", "logprob": -0.5, "bytes": None, "top_logprobs": [{"token": "b", "logprob": -1.5}]}
+    token = sent | {"bytes": [], "top_logprobs": [sent["top_logprobs"][0] | {"bytes": []}]}  # type: ignore[index]
+    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [sent]}}
     stream = written([{"choices": [choice]}, *deltas()])
     (told,) = (event for event in events(stream) if event["type"] == "response.output_text.delta")
     assert told["logprobs"] == [token]

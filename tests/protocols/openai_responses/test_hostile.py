@@ -11,11 +11,19 @@ from gateway.protocols.openai_chat import AnswerReader as ChatReader
 from gateway.protocols.openai_chat import parse
 from gateway.protocols.openai_responses import native, upstream_request
 from gateway.protocols.openai_responses.client_request import chat_form
-from gateway.protocols.openai_responses.thoughts import pack
+from gateway.protocols.openai_responses.thoughts import FORMAT, pack
 from gateway.protocols.openai_responses.upstream_answer import AnswerReader, whole
 from gateway.wire import sse, strict_json
 from gateway.wire.errors import InvalidRequest, UpstreamFault
-from tests.protocols.openai_responses.answers import CASES, deltas, recorded, recorded_whole, writer
+from tests.protocols.openai_responses.answers import (
+    CASES,
+    deltas,
+    recorded,
+    recorded_whole,
+    shown,
+    writer,
+    written,
+)
 
 STRANGE: tuple[Any, ...] = (None, 7, -1.5, True, "x", "", [], {}, [7], ["x"], {"type": "x"}, [{"type": 7}])
 BODY: dict[str, Any] = {
@@ -120,16 +128,67 @@ def test_a_body_with_a_strange_value_is_taken_or_refused_by_name() -> None:
     "case", ("reasoning_tools", "tools_parallel", "search", "tool_custom", "refusal", "error_at_once")
 )
 def test_an_event_with_a_strange_value_is_read_or_a_fault(case: str) -> None:
-    events = [json.loads(data) for _, data in sse.EventReader().feed(recorded(case))]
-    for at, event in enumerate(events):
+    told = [json.loads(data) for _, data in sse.EventReader().feed(recorded(case))]
+    for at, event in enumerate(told):
         for strange in changed({key: value for key, value in event.items() if key != "response"}):
-            read([*events[:at], strange, *events[at + 1 :]])
+            read([*told[:at], strange, *told[at + 1 :]])
 
 
-def read(events: list[dict[str, Any]]) -> None:
+CHUNKS: list[dict[str, Any]] = [
+    {
+        "id": "x1",
+        "model": "up-1",
+        "service_tier": "default",
+        "choices": [
+            {
+                "index": 0,
+                "delta": {
+                    "role": "assistant",
+                    "content": "a",
+                    "refusal": "b",
+                    "reasoning": "c",
+                    "reasoning_details": [
+                        {"type": "reasoning.summary", "summary": "s", "index": 0, "format": FORMAT, "id": "rs_1"},
+                        {"type": "reasoning.text", "text": "t", "signature": "S", "index": 1, "format": "f"},
+                        {"type": "reasoning.encrypted", "data": "d", "index": 2},
+                    ],
+                    "audio": {"transcript": "d"},
+                    "images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}],
+                    "annotations": [{"type": "url_citation", "url_citation": {"url": "u", "start_index": 0}}],
+                    "tool_calls": [
+                        {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                    ],
+                },
+                "logprobs": {"content": [{"token": "a", "logprob": -1.0}]},
+                "finish_reason": None,
+            }
+        ],
+    },
+    {
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}},
+    },
+]
+
+
+def test_whatever_a_chat_provider_sends_is_told_or_a_fault() -> None:
+    told = 0
+    for chunks in changed(CHUNKS):
+        if not all(type(chunk) is dict for chunk in chunks):
+            continue
+        try:
+            made = shown(chunks, logprobs=True)
+        except UpstreamFault:
+            continue
+        assert len(sse.EventReader().feed(written(made))) > 2
+        told += 1
+    assert told > 100
+
+
+def read(told: list[dict[str, Any]]) -> None:
     reader, chat = AnswerReader(), ChatReader(parse(ASKED, 99), id="g1", created=1, model="m")
     try:
-        for event in events:
+        for event in told:
             for chunk in reader.event("", event):
                 chat.feed(sse.encode(strict_json.dumps(chunk)))
         chat.end()
@@ -151,8 +210,8 @@ def test_a_failure_with_a_strange_value_is_a_failure() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_whole_answer_with_a_strange_value_is_read_or_a_fault(case: str) -> None:
-    told = {"id", "status", "error", "incomplete_details", "model", "output", "usage", "service_tier"}
-    body = {name: value for name, value in recorded_whole(case).items() if name in told}
+    fields = {"id", "status", "error", "incomplete_details", "model", "output", "usage", "service_tier"}
+    body = {name: value for name, value in recorded_whole(case).items() if name in fields}
     for strange in changed(body):
         chat = ChatReader(parse(ASKED, 99), id="g1", created=1, model="m")
         try:
