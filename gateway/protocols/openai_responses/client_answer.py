@@ -13,7 +13,7 @@ from gateway.protocols.openai_chat.answer.message import deltas
 from gateway.protocols.openai_responses.output_items import Call, Event, Events, Message, Picture, Thought
 from gateway.protocols.openai_responses.response import ended, opened, usage_of
 from gateway.protocols.openai_responses.thoughts import FORMAT
-from gateway.protocols.openai_responses.tools import LOCAL_SHELL
+from gateway.protocols.openai_responses.tools import LOCAL_SHELL, client_tools
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError
@@ -28,6 +28,7 @@ _PREFIXES = {
     "image_generation_call": "ig",
 }
 
+_KINDS = {"function": "function_call", "custom": "custom_tool_call", LOCAL_SHELL: "local_shell_call"}
 # What our codes are called here, where clients act on them.
 _CODES = {
     "upstream_rate_limited": "rate_limit_exceeded",
@@ -46,9 +47,7 @@ class AnswerWriter:
     def __init__(self, asked: Mapping[str, Any], *, id: str, created: int, model: str) -> None:
         self._id = id
         self._response = opened(asked, id=id, created=created, model=model)
-        tools = [tool for tool in asked.get("tools") or () if type(tool) is dict]
-        self._custom = {tool.get("name") for tool in tools if tool.get("type") == "custom"}
-        self._shell = any(tool.get("type") == LOCAL_SHELL for tool in tools)
+        self._tools = client_tools(asked.get("tools"))
         self._number = 0
         self._begun = False
         self._items: list[Open] = []
@@ -63,11 +62,10 @@ class AnswerWriter:
         for choice in chunk.get("choices") or ():
             if choice["index"] == 0:
                 self._finish = choice.get("finish_reason") or self._finish
-                logprobs = choice.get("logprobs") or {}
-                events += self._delta(choice.get("delta") or {}, logprobs.get("content") or [])
+                events += self._delta(choice.get("delta") or {}, choice.get("logprobs"))
         if usage := chunk.get("usage"):
             self._response["usage"] = usage_of(usage)
-        if tier := chunk.get("service_tier"):
+        if type(tier := chunk.get("service_tier")) is str:
             self._response["service_tier"] = tier
         return self._opening() + self._frames(events)
 
@@ -103,23 +101,24 @@ class AnswerWriter:
         """The items so far."""
         return [open_.item for open_ in self._items]
 
-    def _delta(self, delta: Mapping[str, Any], logprobs: list[Any]) -> Events:
-        if thoughts := delta.get("reasoning_details"):
+    def _delta(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
+        """What a provider put into it may be of any type but where the reader of chat answers has seen to it."""
+        if thoughts := _objects(delta.get("reasoning_details")):
             for entry in thoughts:
                 yield from self._think(entry)
-        elif thought := delta.get("reasoning") or delta.get("reasoning_content"):
+        elif thought := _text(delta, "reasoning") or _text(delta, "reasoning_content"):
             yield from self._think({"type": "reasoning.text", "text": thought, "index": 0})
-        if text := delta.get("content"):
-            yield from self._say("output_text", text, logprobs)
-        if refusal := delta.get("refusal"):
+        if text := _text(delta, "content"):
+            yield from self._say("output_text", text, _tokens(_object(logprobs).get("content")))
+        if refusal := _text(delta, "refusal"):
             yield from self._say("refusal", refusal, [])
-        if spoken := (delta.get("audio") or {}).get("transcript"):
+        if spoken := _text(_object(delta.get("audio")), "transcript"):
             yield from self._say("output_text", spoken, [])
-        for picture in delta.get("images") or ():
+        for picture in _objects(delta.get("images")):
             yield from self._show(picture)
         for call in delta.get("tool_calls") or ():
             yield from self._call(call)
-        if annotations := delta.get("annotations"):
+        if annotations := _objects(delta.get("annotations")):
             if self._last_message is None:
                 yield from self._say("output_text", "", [])
             if self._last_message is not None:
@@ -127,7 +126,7 @@ class AnswerWriter:
                     yield name, self._place(self._last_message) | event
 
     def _think(self, entry: dict[str, Any]) -> Events:
-        current, id = self._current, entry.get("id") if entry.get("format") == FORMAT else None
+        current, id = self._current, _text(entry, "id") if entry.get("format") == FORMAT else ""
         if type(current) is not Thought or (id and current.over and current.item["id"] != id):
             yield from self._close()
             current = Thought(id or self._new_id("reasoning"), theirs=bool(id))
@@ -159,17 +158,16 @@ class AnswerWriter:
         call = self._calls.get(fragment["index"])
         if call is None:
             yield from self._close()
-            kind = self._kind(fragment)
-            call = self._calls[fragment["index"]] = Call(self._new_id(kind), fragment, kind)
+            call = self._calls[fragment["index"]] = self._begun_call(fragment)
             yield from self._add(call)
         for name, event in call.give(fragment):
             yield name, self._place(call) | event
 
-    def _kind(self, call: Mapping[str, Any]) -> str:
-        name = (call.get("function") or {}).get("name")
-        if "custom" in call or name in self._custom:
-            return "custom_tool_call"
-        return "local_shell_call" if self._shell and name == LOCAL_SHELL else "function_call"
+    def _begun_call(self, fragment: dict[str, Any]) -> Call:
+        called = (fragment.get("custom") or fragment.get("function") or {}).get("name") or ""
+        kind, name, namespace = self._tools.get(called, ("function", called, None))
+        kind = _KINDS["custom" if "custom" in fragment else kind]
+        return Call(self._new_id(kind), fragment, kind, name, namespace)
 
     def _add(self, open_: Open) -> Events:
         self._items.append(open_)
@@ -229,6 +227,31 @@ def _frame(name: str, number: int, event: Mapping[str, Any]) -> bytes:
 def _copy(item: dict[str, Any]) -> dict[str, Any]:
     """An item as it stands; its lists go on."""
     return {name: [*value] if type(value) is list else value for name, value in item.items()}
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    return text if type(text) is str else ""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [inner for inner in value if type(inner) is dict] if type(value) is list else []
+
+
+def _tokens(logprobs: Any) -> list[dict[str, Any]]:
+    """Log probabilities of tokens. What may be null in chat is an empty list here."""
+    return [
+        _with_bytes(token) | {"top_logprobs": [*map(_with_bytes, _objects(token.get("top_logprobs")))]}
+        for token in _objects(logprobs)
+    ]
+
+
+def _with_bytes(token: dict[str, Any]) -> dict[str, Any]:
+    return token | {"bytes": token.get("bytes") or []}
 
 
 def _flat(annotation: dict[str, Any]) -> dict[str, Any]:

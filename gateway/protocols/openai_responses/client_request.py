@@ -55,7 +55,8 @@ CALLED = {
     "logprobs": "include",
     "messages": "input",
 }
-_INNER = re.compile(r"(tools\[\d+\]|tool_choice|tool_choice\.tools\[\d+\])\.(?:function|custom|allowed_tools)\b")
+_TOOL = re.compile(r"tools\[(\d+)\](?:\.(?:function|custom)\b)?")
+_CHOICE = re.compile(r"(tool_choice(?:\.tools\[\d+\])?)\.(?:function|custom|allowed_tools)\b")
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 _PARTS = (
     (re.compile(r"\.image_url\.(?:url|detail)"), ".image_url"),
@@ -73,7 +74,7 @@ class ChatForm:
     - `ignored`: paths of what others are not sent, to be named to the client
     - `built_in`: types of tools that the provider runs; some are billed beside tokens, keep something or call out
     - `previous`: the response that is gone on from; only an offer of this protocol can
-    - `places`: for each message of `body` the path that it came from
+    - `places`, `tool_places`: for each message and each tool of `body` the path that it came from
     """
 
     body: dict[str, Any]
@@ -82,6 +83,7 @@ class ChatForm:
     built_in: tuple[str, ...] = ()
     previous: str | None = None
     places: tuple[str, ...] = ()
+    tool_places: tuple[str, ...] = ()
 
     def path(self, param: str) -> str:
         """A path of the chat form as the client's body has it, as far as the two correspond."""
@@ -97,7 +99,10 @@ class ChatForm:
         named = next((name for name in CALLED if param == name or param.startswith(f"{name}.")), None)
         if named is not None:
             return CALLED[named] + param[len(named) :]
-        return _INNER.sub(r"\1", param)
+        at = _TOOL.match(param)
+        if at and int(at[1]) < len(self.tool_places):
+            param = self.tool_places[int(at[1])] + param[at.end() :]
+        return _CHOICE.sub(r"\1", param)
 
     def retold(self, error: InvalidRequest) -> InvalidRequest:
         """What the checks of the chat form refuse, in this protocol's words."""
@@ -105,6 +110,13 @@ class ChatForm:
             return error
         message = error.message.replace(error.param, param)
         return InvalidRequest(message, param=param, code=error.code, headers=error.headers)
+
+
+def references(body: Any) -> tuple[str, ...]:
+    """The ids by which a body's `input` names items of earlier answers, for whoever keeps them: see `referred`."""
+    items = body.get("input") if type(body) is dict else None
+    named = (item.get("id") for item in items or () if type(item) is dict and item.get("type") == "item_reference")
+    return tuple(id for id in named if type(id) is str) if type(items) is list else ()
 
 
 def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
@@ -138,7 +150,7 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
         chat["messages"] = [{"role": "user", "content": ""}]  # whoever can be asked is asked with the client's own
     ignored = unknown + said.ignored
     for read in _READERS:
-        read(body, chat, native, ignored)
+        ignored += read(body, chat)
     tools = Tools(body["tools"]) if "tools" in body else None
     if tools:
         native += tools.only_native
@@ -156,60 +168,62 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
         built_in=tuple(tools.built_in) if tools else (),
         previous=previous or None,
         places=tuple(said.places),
+        tool_places=tuple(tools.places) if tools else (),
     )
 
 
-def _include(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _include(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     asked = body.get("include", [])
     if type(asked) is not list or not all(type(word) is str for word in asked):
         raise wrong("Parameter include must be an array of strings.", "include", TYPE)
     if LOGPROBS in asked or body.get("top_logprobs"):
         chat["logprobs"] = True
-    ignored += [f"include[{at}]" for at, word in enumerate(asked) if word not in (ENCRYPTED, LOGPROBS)]
+    return [f"include[{at}]" for at, word in enumerate(asked) if word not in (ENCRYPTED, LOGPROBS)]
 
 
-def _cap(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _cap(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     if "max_output_tokens" in body:
         chat["max_completion_tokens"] = body["max_output_tokens"]
+    return []
 
 
-def _stream(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _stream(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     """A stream of this protocol ends with usage always."""
     if body.get("stream") is True:
         chat["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     elif "stream_options" in body:
         chat["stream_options"] = body["stream_options"]
+    return []
 
 
-def _reasoning(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _reasoning(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     """The effort. A summary is a wish to see thoughts, and those are shown."""
     wish = body.get("reasoning", {})
     if wish.get("effort") is not None:
         chat["reasoning_effort"] = wish["effort"]
     plain = {"context": (None, "auto"), "mode": (None, "standard")}
-    ignored += [f"reasoning.{name}" for name, usual in plain.items() if wish.get(name) not in usual]
+    return [f"reasoning.{name}" for name, usual in plain.items() if wish.get(name) not in usual]
 
 
-def _text(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
+def _text(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
     wish = body.get("text", {})
     if wish.get("verbosity") is not None:
         chat["verbosity"] = wish["verbosity"]
     form = wish.get("format")
-    if form is None:
-        return
     if type(form) is dict and form.get("type") == "json_schema":
         schema = {name: value for name, value in form.items() if name != "type" and value is not None}
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
-    elif type(form) is not dict or form.get("type") != "text":
+    elif form is not None and (type(form) is not dict or form.get("type") != "text"):
         chat["response_format"] = form
+    return []
 
 
-def _truncation(body: Mapping[str, Any], chat: dict[str, Any], native: list[str], ignored: list[str]) -> None:
-    if body.get("truncation", "disabled") != "disabled":
-        ignored.append("truncation")
+def _truncation(body: Mapping[str, Any], chat: dict[str, Any]) -> list[str]:
+    return ["truncation"] if body.get("truncation", "disabled") != "disabled" else []
 
 
-_READERS: tuple[Callable[[Mapping[str, Any], dict[str, Any], list[str], list[str]], None], ...] = (
+# Each puts what it reads into the chat body, and gives the paths of what others than this protocol's are not sent.
+_READERS: tuple[Callable[[Mapping[str, Any], dict[str, Any]], list[str]], ...] = (
     *(_include, _cap, _stream, _reasoning, _text, _truncation),
 )
 

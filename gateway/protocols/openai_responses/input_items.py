@@ -11,7 +11,7 @@ from typing import Any
 from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, UNSUPPORTED, missing, wrong
 from gateway.protocols.openai_responses.content import chat_parts
 from gateway.protocols.openai_responses.thoughts import NoThought, entries_of
-from gateway.protocols.openai_responses.tools import LOCAL_SHELL, shell_arguments
+from gateway.protocols.openai_responses.tools import LOCAL_SHELL, joined, shell_arguments
 
 ROLES = ("user", "assistant", "system", "developer")
 MAX_ITEMS = 100_000
@@ -73,7 +73,7 @@ class Conversation:
                 raise wrong(f"Parameter {path}.id is not supported: {why}", f"{path}.id", UNSUPPORTED)
             item, kind = referred[named], referred[named]["type"]
         take = _ITEMS.get(kind)
-        if take and not item.get("namespace"):
+        if take:
             take(self, item, path)
         elif kind in _RECORDS:
             self.ignored.append(path)
@@ -124,11 +124,11 @@ class Conversation:
             turn["reasoning_details"] = known + entries
 
     def _function_call(self, item: Item, path: str) -> None:
-        inner = {"name": _string(item, path, "name"), "arguments": _string(item, path, "arguments")}
+        inner = {"name": _name(item, path), "arguments": _string(item, path, "arguments")}
         self._call({"id": _id(item, path), "type": "function", "function": inner}, path)
 
     def _custom_call(self, item: Item, path: str) -> None:
-        inner = {"name": _string(item, path, "name"), "input": _string(item, path, "input")}
+        inner = {"name": _name(item, path), "input": _string(item, path, "input")}
         self._call({"id": _id(item, path), "type": "custom", "custom": inner}, path)
 
     def _shell_call(self, item: Item, path: str) -> None:
@@ -199,6 +199,11 @@ def _string(item: Item, path: str, name: str) -> str:
             raise missing(f"{path}.{name}", "a string")
         raise wrong(f"Parameter {path}.{name} must be a string.", f"{path}.{name}", TYPE)
     return value
+
+
+def _name(item: Item, path: str) -> str:
+    name = _string(item, path, "name")
+    return joined(_string(item, path, "namespace"), name) if item.get("namespace") is not None else name
 
 
 def _id(item: Item, path: str, name: str = "call_id") -> str:

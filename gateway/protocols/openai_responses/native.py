@@ -113,6 +113,12 @@ class AnswerWriter:
         name, told = self._last
         return b"event: %b\ndata: %b\n\n" % (name.encode(), strict_json.dumps(told | {"response": self._response}))
 
+    @property
+    def output(self) -> list[Item]:
+        """The items of the answer, once it is whole."""
+        output = self._response.get("output")
+        return output if type(output) is list else []
+
     def error_event(self, error: GatewayError, dialect: Dialect = STANDARD, request_id: str = "") -> bytes:
         """What ends a stream that failed after it began."""
         return failed(self._response, error, self._number, dialect, request_id)

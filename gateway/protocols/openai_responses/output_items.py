@@ -90,7 +90,7 @@ class Thought:
         """An entry of `reasoning_details`, or a fragment of one."""
         kind, index = entry.get("type"), entry.get("index")
         text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
-        if kind in _THOUGHTS and text:
+        if type(kind) is str and kind in _THOUGHTS and text and type(text) is str:
             name, list_name, part_type, place = _THOUGHTS[kind]
             if self._open != (kind, index):
                 yield from self._close()
@@ -131,9 +131,8 @@ class Thought:
 class Call:
     """A call of a function, a custom tool or the local shell."""
 
-    def __init__(self, id: str, call: dict[str, Any], kind: str) -> None:
+    def __init__(self, id: str, call: dict[str, Any], kind: str, name: str, namespace: str | None) -> None:
         """`call` is the first fragment of the chat form's; `kind` is a key of `_CALLS`."""
-        inner = call.get(call.get("type") or "function") or {}
         self._kind = kind
         self._delta, self._field = _CALLS[kind]
         self._said: list[str] = []
@@ -141,7 +140,9 @@ class Call:
         if kind == "local_shell_call":
             self.item = of_all | {"action": {"type": "exec", "command": [], "env": {}}}
         else:
-            self.item = of_all | {"name": inner.get("name") or "", self._field: ""}
+            self.item = of_all | {"name": name, self._field: ""}
+        if namespace is not None:
+            self.item["namespace"] = namespace
         # A custom tool, for a provider that knows functions alone, is one with its input as only argument.
         self._wrapped = kind == "custom_tool_call" and "function" in call
 

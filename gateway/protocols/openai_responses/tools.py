@@ -2,9 +2,11 @@
 
 Tools that a provider runs itself have no form in chat, but for the search of the web, which is `web_search_options`
 there. The local shell is run by the client, as a function is; so that is what it is for a model that does not know it.
+Tools in a namespace have its name before their own.
 """
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Any
 
 from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, missing, wrong
@@ -12,6 +14,7 @@ from gateway.protocols.openai_chat.request.tools import MAX_TOOLS
 from gateway.wire import strict_json
 
 LOCAL_SHELL = "local_shell"
+MAX_NAME = 64
 SEARCHES = frozenset({"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"})
 _CHOICES = frozenset({"none", "auto", "required"})
 _SHELL: dict[str, Any] = {
@@ -34,7 +37,7 @@ ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
 class Tools:
     """A client's tools in the chat form.
 
-    - `chat`: functions and custom tools
+    - `chat`: functions and custom tools; `places`: the path of each
     - `search`: `web_search_options`, if a search is among them
     - `only_native`, `ignored`: paths of those the chat form cannot carry, and of those that may be left out
     - `built_in`: types of tools that a provider runs
@@ -44,6 +47,7 @@ class Tools:
     def __init__(self, tools: Any) -> None:
         """Raises `InvalidRequest`."""
         self.chat: list[dict[str, Any]] = []
+        self.places: list[str] = []
         self.search: dict[str, Any] | None = None
         self.only_native: list[str] = []
         self.ignored: list[str] = []
@@ -64,18 +68,28 @@ class Tools:
         if type(kind) is not str:
             raise wrong(f"Parameter {path}.type must be a string.", f"{path}.type", MISSING if kind is None else TYPE)
         if kind in ("function", "custom"):
-            if tool.get("defer_loading") or tool.get("allowed_callers") not in (None, ["direct"]):
-                self.only_native.append(path)
-            self.chat.append(_nested(tool, kind))
+            self._add(_nested(tool, kind), tool, path)
+        elif kind == "namespace":
+            for inner, its_path in inside(tool, path):
+                named = inner | {"name": joined(tool["name"], inner["name"])}
+                self._add(_nested(named, inner["type"]), inner, its_path)
         elif kind == LOCAL_SHELL and LOCAL_SHELL not in functions:
             self.shell = True
-            self.chat.append({"type": "function", "function": _SHELL})
+            self._add({"type": "function", "function": _SHELL}, tool, path)
         elif kind in SEARCHES:
             self.built_in.append(kind)
             self._search(tool, path)
         else:
             self.built_in.append(kind)
             self.only_native.append(path)
+
+    def _add(self, chat: dict[str, Any], tool: dict[str, Any], path: str) -> None:
+        """A tool that the client runs; only a provider of this protocol can call one from a program of its own."""
+        callers = tool.get("allowed_callers")
+        if callers and not (type(callers) is list and "direct" in callers):
+            self.only_native.append(path)
+        self.chat.append(chat)
+        self.places.append(path)
 
     def _search(self, tool: dict[str, Any], path: str) -> None:
         """A search among some sites is no other search; one in what the provider has indexed may be left out."""
@@ -86,6 +100,41 @@ class Tools:
         else:
             options = {name: tool.get(name) for name in ("search_context_size", "user_location")}
             self.search = {name: value for name, value in options.items() if value is not None}
+
+
+def inside(namespace: dict[str, Any], path: str) -> list[tuple[dict[str, Any], str]]:
+    """The tools of a namespace, each with its path. Raises `InvalidRequest`."""
+    if type(namespace.get("name")) is not str:
+        raise missing(f"{path}.name", "the name of the namespace")
+    tools = namespace.get("tools")
+    if type(tools) is not list or not all(type(tool) is dict for tool in tools):
+        raise wrong(f"Parameter {path}.tools must be an array of tools.", f"{path}.tools", TYPE)
+    for at, tool in enumerate(tools):
+        if tool.get("type") not in ("function", "custom"):
+            raise wrong(f"Parameter {path}.tools[{at}].type must be function or custom.", f"{path}.tools[{at}].type")
+        if type(tool.get("name")) is not str:
+            raise missing(f"{path}.tools[{at}].name", "the name of the tool")
+    return [(tool, f"{path}.tools[{at}]") for at, tool in enumerate(tools)]
+
+
+def joined(namespace: str, name: str) -> str:
+    """A tool's name with that of its namespace, as one that a model takes."""
+    whole = f"{namespace}__{name}"
+    return whole if len(whole) <= MAX_NAME else whole[: MAX_NAME - 9] + "_" + sha256(whole.encode()).hexdigest()[:8]
+
+
+def client_tools(tools: Any) -> dict[str, tuple[str, str, str | None]]:
+    """For the names that a model knows of a client's checked tools: their type, own name and namespace."""
+    known: dict[str, tuple[str, str, str | None]] = {}
+    for tool in tools or ():
+        if tool["type"] == "namespace":
+            for inner, _ in inside(tool, ""):
+                known[joined(tool["name"], inner["name"])] = (inner["type"], inner["name"], tool["name"])
+        elif tool["type"] == LOCAL_SHELL:
+            known.setdefault(LOCAL_SHELL, (LOCAL_SHELL, LOCAL_SHELL, None))
+        elif type(tool.get("name")) is str:
+            known[tool["name"]] = (tool["type"], tool["name"], None)
+    return known
 
 
 def chat_choice(choice: Any) -> Any:
@@ -179,9 +228,3 @@ def _named(choice: dict[str, Any]) -> dict[str, Any]:
 
 def _flat(choice: dict[str, Any]) -> dict[str, Any]:
     return {"type": choice["type"], "name": choice[choice["type"]]["name"]}
-
-
-__all__ = [
-    "LOCAL_SHELL", "SEARCHES", "Tools", "chat_choice", "provider_choice", "provider_search", "provider_tools",
-    "shell_action", "shell_arguments",
-]  # fmt: skip

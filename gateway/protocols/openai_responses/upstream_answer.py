@@ -17,6 +17,7 @@ Chunk = dict[str, Any]
 
 # Of the provider's codes those whose kind the words themselves do not tell: what was sent is at fault.
 _REJECTIONS = ("invalid_", "image_", "unsupported_", "empty_", "failed_to_download_image", "bio_policy", "misalignment")
+_ERROR = ("code", "message", "param", "type")
 _BUSY = {"server_is_overloaded": "overloaded", "slow_down": "overloaded"}
 
 
@@ -28,9 +29,9 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self.completed: Mapping[str, Any] | None = None
-        self._calls: dict[Any, dict[str, Any]] = {}  # by the place in the output
-        self._told: set[Any] = set()  # places whose content has come in deltas
-        self._entries: dict[tuple[Any, str, Any], int] = {}  # indices of `reasoning_details`
+        self._calls: dict[int, dict[str, Any]] = {}  # by the place in the output
+        self._told: set[int] = set()  # places whose content has come in deltas
+        self._entries: dict[tuple[int, str, int], int] = {}  # indices of `reasoning_details`
         self._texts = 0  # characters of the messages before, and of all of them
         self._written = 0
         self._searches = 0
@@ -47,7 +48,7 @@ class AnswerReader:
         return [named | _choice({"role": "assistant", "content": ""})]
 
     def _added(self, data: Mapping[str, Any]) -> list[Chunk]:
-        item, place = _object(data.get("item")), data.get("output_index")
+        item, place = _item(data), _number(data, "output_index")
         if item.get("type") == "message":
             self._texts = self._written
         if item.get("type") not in _CALLS:
@@ -61,21 +62,21 @@ class AnswerReader:
         return [_choice({"tool_calls": [call | {kind: {"name": item.get("name"), field: given or ""}}]})]
 
     def _given(self, data: Mapping[str, Any]) -> list[Chunk]:
-        call = self._calls.get(data.get("output_index"))
+        call = self._calls.get(_number(data, "output_index"))
         if call is None:
             return []
-        self._told.add(data.get("output_index"))
+        self._told.add(_number(data, "output_index"))
         field = "input" if call["type"] == "custom" else "arguments"
         return [_choice({"tool_calls": [{"index": call["index"], call["type"]: {field: data.get("delta")}}]})]
 
     def _said(self, data: Mapping[str, Any]) -> list[Chunk]:
-        self._told.add(data.get("output_index"))
+        self._told.add(_number(data, "output_index"))
         text, logprobs = data.get("delta"), data.get("logprobs")
         self._written += len(text) if type(text) is str else 0
         return [_choice({"content": text}, logprobs)]
 
     def _refused(self, data: Mapping[str, Any]) -> list[Chunk]:
-        self._told.add(data.get("output_index"))
+        self._told.add(_number(data, "output_index"))
         return [_choice({"refusal": data.get("delta")})]
 
     def _cited(self, data: Mapping[str, Any]) -> list[Chunk]:
@@ -83,14 +84,14 @@ class AnswerReader:
         return [_choice({"annotations": [_nested(annotation, self._texts)]})] if type(annotation) is dict else []
 
     def _summed(self, data: Mapping[str, Any]) -> list[Chunk]:
-        return [self._thought(data, "summary", data.get("summary_index"), data.get("delta"))]
+        return [self._thought(data, "summary", _number(data, "summary_index"), data.get("delta"))]
 
     def _thought_on(self, data: Mapping[str, Any]) -> list[Chunk]:
-        return [self._thought(data, "text", data.get("content_index"), data.get("delta"))]
+        return [self._thought(data, "text", _number(data, "content_index"), data.get("delta"))]
 
-    def _thought(self, data: Mapping[str, Any], kind: str, at: Any, text: Any) -> Chunk:
+    def _thought(self, data: Mapping[str, Any], kind: str, at: int, text: Any) -> Chunk:
         """A fragment of a thought. Between parts of a summary what is read as one text has a blank line."""
-        place = data.get("output_index")
+        place = _number(data, "output_index")
         self._told.add(place)
         is_new = (place, kind, at) not in self._entries
         entry = {"type": f"reasoning.{kind}", kind: text, "format": FORMAT, "index": self._index(place, kind, at)}
@@ -101,7 +102,7 @@ class AnswerReader:
 
     def _done(self, data: Mapping[str, Any]) -> list[Chunk]:
         """What an item has that no event before has told."""
-        item, place = _object(data.get("item")), data.get("output_index")
+        item, place = _item(data), _number(data, "output_index")
         kind, chunks = item.get("type"), []
         if kind in _CALLS:
             if place not in self._calls:
@@ -130,7 +131,7 @@ class AnswerReader:
             self._searches += 1
         return chunks
 
-    def _part(self, part: dict[str, Any], place: Any) -> list[Chunk]:
+    def _part(self, part: dict[str, Any], place: int) -> list[Chunk]:
         if part.get("type") == "refusal":
             return self._refused({"output_index": place, "delta": part.get("refusal")})
         before = self._written
@@ -152,9 +153,10 @@ class AnswerReader:
     def _fail(self, data: Mapping[str, Any]) -> list[Chunk]:
         response = _object(data.get("response"))
         failure = response.get("error") or data.get("error") or data
-        told = {name: value for name, value in _object(failure).items() if name in ("code", "message", "param", "type")}
-        code = told.get("code")
-        if type(code) is str and code.startswith(_REJECTIONS):
+        sent = {"message": failure} if type(failure) is str else _object(failure)
+        told = {name: sent[name] for name in _ERROR if type(sent.get(name)) is str}
+        code = told.get("code", "")
+        if code.startswith(_REJECTIONS):
             told["type"] = "invalid_request_error"
         elif code in _BUSY:
             told["type"] = _BUSY[code]
@@ -174,14 +176,14 @@ class AnswerReader:
             made["prompt_tokens_details"] = {**_object(made.get("prompt_tokens_details")), "web_search": searches}
         return made
 
-    def _index(self, place: Any, kind: str, at: Any) -> int:
+    def _index(self, place: int, kind: str, at: int) -> int:
         return self._entries.setdefault((place, kind, at), len(self._entries))
 
 
 def whole(response: dict[str, Any]) -> dict[str, Any]:
     """A provider's whole answer as a chat completion, or as the chat form's error."""
     reader = AnswerReader()
-    if response.get("status") in ("failed", "cancelled") or response.get("error"):
+    if response.get("status") not in (None, "completed", "incomplete") or response.get("error"):
         return reader.event("response.failed", {"response": response})[0]
     chunks = reader.event("response.created", {"response": response})
     for at, item in enumerate(_list(response.get("output"))):
@@ -214,6 +216,17 @@ def _nested(annotation: dict[str, Any], before: int) -> dict[str, Any]:
         if type(inner.get(name)) is int:
             inner[name] += before
     return {"type": "url_citation", "url_citation": inner}
+
+
+def _item(data: Mapping[str, Any]) -> dict[str, Any]:
+    item = _object(data.get("item"))
+    return item if type(item.get("type")) is str else {}
+
+
+def _number(data: Mapping[str, Any], name: str) -> int:
+    """A place; 0 where there is none."""
+    value = data.get(name)
+    return value if type(value) is int else 0
 
 
 def _object(value: Any) -> dict[str, Any]:

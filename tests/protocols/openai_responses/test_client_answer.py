@@ -176,6 +176,13 @@ def test_a_provider_that_knows_functions_alone_calls_a_custom_tool(given: str, i
     assert (item.type, item.input) == ("custom_tool_call", input)  # type: ignore[union-attr]
 
 
+def test_a_tool_of_a_namespace_is_called_by_both_names() -> None:
+    tools = [{"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "close"}]}]
+    (item,) = drawn(written(deltas(*call(0, "c", "agents__close", "{}"), finish="tool_calls"), tools=tools)).output
+    assert item.type == "function_call"
+    assert (item.name, item.namespace, item.arguments) == ("close", "agents", "{}")
+
+
 def test_the_local_shell_is_called_as_one() -> None:
     given = '{"command":["ls","-l"],"timeout_ms":500}'
     stream = written(deltas(*call(0, "c", "local_shell", given), finish="tool_calls"), tools=[{"type": "local_shell"}])
@@ -271,8 +278,9 @@ def test_pictures_are_shown() -> None:
 
 
 def test_log_probabilities_stand_beside_their_words() -> None:
-    token = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
-    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [token]}}
+    sent = {"token": "a", "logprob": -0.5, "bytes": None, "top_logprobs": [{"token": "b", "logprob": -1.5}]}
+    token = sent | {"bytes": [], "top_logprobs": [sent["top_logprobs"][0] | {"bytes": []}]}  # type: ignore[index]
+    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [sent]}}
     stream = written([{"choices": [choice]}, *deltas()])
     (told,) = (event for event in events(stream) if event["type"] == "response.output_text.delta")
     assert told["logprobs"] == [token]

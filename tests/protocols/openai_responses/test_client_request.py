@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.protocols.openai_chat import ChatRequest, parse
-from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
+from gateway.protocols.openai_responses.client_request import ChatForm, chat_form, references
 from gateway.protocols.openai_responses.input_items import SHOWN_BELOW
 from gateway.protocols.openai_responses.thoughts import FORMAT, pack
 from gateway.wire import strict_json
@@ -316,6 +316,36 @@ def test_what_a_coding_agent_sends() -> None:
     ]
 
 
+NAMESPACE = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Other agents.",
+    "tools": [
+        {"type": "function", "name": "close", "description": "d", "parameters": {}, "strict": False},
+        {"type": "custom", "name": "say"},
+    ],
+}
+
+
+def test_tools_in_a_namespace_have_its_name_before_their_own() -> None:
+    form, _ = read(
+        ask(user(), called("a", "close") | {"namespace": "agents"}, tools=[{"type": "web_search"}, NAMESPACE])
+    )
+    names = [tool[tool["type"]]["name"] for tool in form.body["tools"]]
+    assert names == ["agents__close", "agents__say"]
+    assert form.body["messages"][1]["tool_calls"] == [chat_call("a", "agents__close")]
+    assert (form.only_native, form.tool_places) == ((), ("tools[1].tools[0]", "tools[1].tools[1]"))
+    assert fault(ask(tools=[{"type": "web_search"}, NAMESPACE | {"name": "ä"}])) == "tools[1].tools[0].name"
+
+
+def test_names_that_would_be_too_long_stay_apart() -> None:
+    tools = [{"type": "function", "name": "f" * 40 + end} for end in ("1", "2")]
+    form, _ = read(ask(tools=[{"type": "namespace", "name": "n" * 40, "tools": tools}]))
+    names = [tool["function"]["name"] for tool in form.body["tools"]]
+    assert len(set(names)) == 2
+    assert all(len(name) == 64 for name in names)
+
+
 def test_a_search_of_the_web_is_an_option_in_chat() -> None:
     place = {"type": "approximate", "country": "NO"}
     tool = {"type": "web_search", "search_context_size": "low", "user_location": place}
@@ -333,7 +363,7 @@ def test_a_search_of_the_web_is_an_option_in_chat() -> None:
         (ask(tools=[{"type": "mcp", "server_label": "s"}], tool_choice="required"), ("tools[0]",)),
         (ask(tools=[{"type": "computer"}], tool_choice={"type": "computer"}), ("tools[0]", "tool_choice")),
         (ask(user(), {"type": "computer_call_output", "call_id": "c", "output": {}}), ("input[1]",)),
-        (ask(user(), called("c") | {"namespace": "n"}), ("input[1]",)),
+        (ask(tools=[{"type": "function", "name": "f", "allowed_callers": ["programmatic"]}]), ("tools[0]",)),
         (ask({"type": "compaction", "encrypted_content": "x"}), ("input[0]",)),
         (ask(context_management=[{"type": "compaction"}]), ("context_management",)),
         (ask(gave("c"), previous_response_id="resp_1"), ("previous_response_id",)),
@@ -382,6 +412,9 @@ def test_what_may_be_left_out_is_named() -> None:
         (ask(tools=[{"type": "function"}]), "tools[0].name"),
         (ask(tools=[{"type": "function", "name": "f", "parameters": 7}]), "tools[0].parameters"),
         (ask(tools=[{"name": "f"}]), "tools[0].type"),
+        (ask(tools=[{"type": "namespace", "name": "n"}]), "tools[0].tools"),
+        (ask(tools=[{"type": "namespace", "tools": []}]), "tools[0].name"),
+        (ask(tools=[{"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]}]), "tools[0].tools[0].type"),
         (
             ask(tools=[{"type": "function", "name": "f"}], tool_choice={"type": "function", "name": "g"}),
             "tool_choice.name",
@@ -416,5 +449,8 @@ def test_nulls_are_absent() -> None:
 
 def test_items_that_were_named_are_put_in() -> None:
     body = ask(user(), {"type": "item_reference", "id": "msg_1"})
+    assert references(body) == ("msg_1",)
+    bodies: tuple[Any, ...] = (ask(), ask(7), [], ask({"type": "item_reference"}))
+    assert [references(strange) for strange in bodies] == [()] * 4
     kept = {"msg_1": {"type": "message", "role": "assistant", "content": "Earlier."}}
     assert chat_form(body, referred=kept).body["messages"][1] == {"role": "assistant", "content": "Earlier."}

@@ -228,6 +228,11 @@ def test_a_failure_at_once_keeps_its_meaning() -> None:
     assert (error.kind.value, error.status, error.code) == ("rejected", 400, "context_length_exceeded")
 
 
+@pytest.mark.parametrize("status", ("cancelled", "queued", "in_progress", 7))
+def test_a_whole_answer_that_is_not_done_is_none(status: Any) -> None:
+    assert "error" in whole(recorded_whole("text") | {"status": status})
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     (
