@@ -27,8 +27,8 @@ class ClientAnswer:
 
     - `form`: what the client asked, `id` and `model`: what it is shown
     - `events`: the stream is one of events, else an array
-    - `keep_alive`: what may be sent while a client waits: nothing that one of Google's SDKs would take for JSON, as it
-      does with a comment
+    - `keep_alive`: what may be sent while a client waits: blanks, for one of Google's SDKs takes a comment for JSON and
+      another one waits behind it for ever
     """
 
     def __init__(self, form: ChatForm, *, id: str, model: str, events: bool = True) -> None:
@@ -66,11 +66,15 @@ class ClientAnswer:
         return strict_json.dumps(self._end(parts) | self._ours)
 
     def error_event(self, error: GatewayError, dialect: Dialect = STANDARD, request_id: str = "") -> bytes:
-        """How a stream that has begun tells of a failure; nothing follows it."""
+        """How a stream that has begun tells of a failure; nothing follows it.
+
+        It is told twice, as an event and bare: the SDK in the Gemini CLI of 2026 sees no error in an event, and takes
+        the end that follows for one of a model that stopped. Others stop at the first, and the bare one is no event.
+        """
         told = envelope(error, self._form.told(error.param), dialect, request_id)
-        payload = strict_json.dumps(told)
+        payload = _line(told)
         if self._events:
-            return sse.encode(payload)
+            return sse.encode(payload) + payload + b"\n"
         return (b"," if self._begun else b"[") + payload + b"]"
 
     def _candidate(self, choice: dict[str, Any]) -> "_Candidate":
@@ -82,7 +86,7 @@ class ClientAnswer:
         return candidate
 
     def _frame(self, event: dict[str, Any]) -> bytes:
-        payload = strict_json.dumps(event | self._ours)
+        payload = _line(event | self._ours)
         begun, self._begun = self._begun, True
         if self._events:
             return sse.encode(payload)
@@ -96,6 +100,11 @@ class ClientAnswer:
         if self._usage:
             made["usageMetadata"] = gemini_usage(self._usage)
         return made
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    """JSON without the two characters that are line ends to JavaScript's patterns: an SDK's event ends before them."""
+    return strict_json.dumps(value).replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
 
 
 class _Candidate:

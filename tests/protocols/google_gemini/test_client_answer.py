@@ -1,6 +1,7 @@
 """Answers as a client of the Gemini protocol is sent them."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -77,6 +78,25 @@ def test_without_events_it_is_one_array() -> None:
 def test_nothing_that_an_sdk_takes_for_json_keeps_a_connection_alive() -> None:
     assert ClientAnswer(form(), id="g", model="m").keep_alive.strip() == b""
     assert ClientAnswer(form(), id="g", model="m", events=False).keep_alive.strip() == b""
+
+
+# How the SDK in the Gemini CLI finds an event, as JavaScript reads it: a dot is no line end of Unicode's either.
+JAVASCRIPT = re.compile(r"^\s*data: ([^\n\r\u2028\u2029]*)(?:\n\n|\r\r|\r\n\r\n)")
+
+
+def test_the_sdk_of_the_cli_finds_every_event_and_fails_at_an_error() -> None:
+    answer = ClientAnswer(form(), id="g", model="m")
+    frames = (
+        answer.chunk(chunk({"content": "a\u2028b\u2029\n\r c"}))
+        + answer.keep_alive
+        + answer.chunk(chunk({"content": "d"}))
+    )
+    rest, found = (frames + answer.error_event(UpstreamFault(Fault.TRUNCATED))).decode(), []
+    while match := JAVASCRIPT.match(rest):
+        found.append(json.loads(match[1]))
+        rest = rest[match.end() :]
+    assert [part["text"] for part in parts_of(found[:2])] == ["a\u2028b\u2029\n\r c", "d"]
+    assert found[2] == json.loads(rest)  # It has no eyes for the first and throws for what is left, or for that alone.
 
 
 def call(index: int, id: str, name: str, arguments: str = "") -> dict[str, Any]:
