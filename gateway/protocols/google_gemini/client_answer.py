@@ -25,6 +25,9 @@ MAX_TOLD = 500  # characters of a call that is no JSON
 class ClientAnswer:
     """One answer. Give it every chunk (`chunk`), those of the end to `final`; or the completion to `whole`.
 
+    Where the provider speaks this protocol too, give it its events (`native`) or body (`native_whole`): they pass with
+    every field they had.
+
     - `form`: what the client asked, `id` and `model`: what it is shown
     - `events`: the stream is one of events, else an array
     - `keep_alive`: what may be sent while a client waits: blanks, for one of Google's SDKs takes a comment for JSON and
@@ -38,6 +41,7 @@ class ClientAnswer:
         self._begun = False
         self._candidates: dict[int, _Candidate] = {}
         self._usage: dict[str, Any] | None = None
+        self._held: list[dict[str, Any]] = []  # A provider's own events of the end.
         self.keep_alive = b"\n\n" if events else b"\n"
 
     def chunk(self, chunk: dict[str, Any]) -> bytes:
@@ -53,8 +57,20 @@ class ClientAnswer:
     def final(self, chunks: Iterable[dict[str, Any]] = ()) -> bytes:
         """The chunks that were held back for the end, and the end."""
         out = [self.chunk(chunk) for chunk in chunks]
-        out.append(self._frame(self._end()))
+        out += [self._frame(event) for event in self._held or [self._end()]]
         return b"".join(out) + (b"" if self._events else b"]")
+
+    def native(self, event: dict[str, Any]) -> bytes:
+        """A provider's own event as the client sees it; from the first finish reason on they wait for `final`."""
+        ends = any(candidate.get("finishReason") for candidate in event.get("candidates") or [{"finishReason": "none"}])
+        if self._held or ends:
+            self._held.append(event)
+            return b""
+        return self._frame(event)
+
+    def native_whole(self, body: dict[str, Any]) -> bytes:
+        """A provider's own body as the client sees it."""
+        return strict_json.dumps(body | self._ours)
 
     def whole(self, completion: dict[str, Any]) -> bytes:
         """The body for a client that does not stream."""

@@ -12,7 +12,7 @@ from gateway.protocols.google_gemini.signatures import unpack
 from gateway.wire import sse
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from routing.health.faults import Fault
-from tests.protocols.google_gemini.talk import form, opened, parts_of, shown, stream_of, written
+from tests.protocols.google_gemini.talk import STREAMS, body_of, form, opened, parts_of, shown, stream_of, written
 
 CLAUDE = "anthropic-claude-v1"
 
@@ -299,6 +299,25 @@ def test_an_error_in_a_stream_names_the_clients_own_path() -> None:
     told = json.loads(event.data)["error"]
     assert (event.name, told["code"], told["status"]) == (b"", 400, "INVALID_ARGUMENT")
     assert told["details"][1]["fieldViolations"][0]["field"] == "contents[2].parts[0]"
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_a_providers_own_events_pass_with_every_field(case: str) -> None:
+    recorded = opened(stream_of(case))
+    answer = ClientAnswer(form(), id="gen-1", model="acme/m-1")
+    early = [answer.native(event) for event in recorded if "error" not in event]
+    sent = opened(b"".join(early) + answer.final())
+    ours = {"responseId": "gen-1", "modelVersion": "acme/m-1"}
+    kept = [event | ours for event in recorded if "error" not in event]
+    assert sent[: len(kept)] == kept
+    ends = [at for at, event in enumerate(kept) if "finishReason" in json.dumps(event) or "promptFeedback" in event]
+    assert [bool(frame) for frame in early] == [at < min(ends, default=len(kept)) for at in range(len(kept))]
+
+
+def test_a_providers_own_body_passes() -> None:
+    body = json.loads(body_of("thoughts"))
+    made = json.loads(ClientAnswer(form(), id="gen-1", model="acme/m-1").native_whole(body))
+    assert made == body | {"responseId": "gen-1", "modelVersion": "acme/m-1"}
 
 
 def test_counted_tokens() -> None:

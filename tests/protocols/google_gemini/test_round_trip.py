@@ -196,7 +196,7 @@ def test_a_turn_comes_back_as_it_was_signed(case: str) -> None:
     """A provider's answer, to a chat client and back: each signature byte for byte on its part."""
     _, chunks = shown(case)
     events = opened(written(chunks))
-    model = {"role": "model", "parts": [part for part in parts_of(events) if part != {"text": ""}]}
+    model: dict[str, Any] = {"role": "model", "parts": [part for part in parts_of(events) if part != {"text": ""}]}
     calls = [part["functionCall"] for part in model["parts"] if "functionCall" in part]
     if case == "picture":  # A picture of the model's is no part of a chat client's messages.
         assert chat_form({"contents": [model]}, model="m-1", stream=False).only_native
