@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.protocols.google_gemini.client_request import chat_form
@@ -165,6 +165,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
     return {"contents": contents}
 
 
+@settings(max_examples=50, deadline=None)
 @given(conversations())
 def test_any_conversation(sent: dict[str, Any]) -> None:
     # What the chat form does not tell apart: a result whose one field is `output` is its text.

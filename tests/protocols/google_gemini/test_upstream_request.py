@@ -227,6 +227,7 @@ def test_what_cannot_be_carried_is_refused_by_name() -> None:
     location = {"type": "approximate", "approximate": {"city": "Oslo"}}
     assert refused(web_search_options={"user_location": location}) == "web_search_options.user_location"
     assert refused(seed=2**40) == "seed"
+    assert refused(USER, {"role": "assistant", "content": "a", "images": 7}, USER) == "messages[1].images"
 
 
 def test_what_asks_for_nothing_and_labels_do_not_go() -> None:
