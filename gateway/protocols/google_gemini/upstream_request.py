@@ -16,6 +16,7 @@ from gateway.protocols.google_gemini.upstream.contents import Contents
 from gateway.protocols.google_gemini.upstream.parts import resolution
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown, wrong
 from gateway.protocols.openai_chat.request.reasoning import ReasoningWish, budget_of, effort_of, read_wish
+from gateway.protocols.schema_dialects import GEMINI, GEMINI_OPENAPI
 
 MAX_SEED = 2**31
 
@@ -227,7 +228,7 @@ class _Schemas:
     """Puts the schemas of one request into the words of its provider."""
 
     def __init__(self, ability: Ability) -> None:
-        self._dialect = json_schema.GEMINI if ability.json_schemas else json_schema.GEMINI_OPENAPI
+        self._dialect = GEMINI if ability.json_schemas else GEMINI_OPENAPI
         self._kind = "JsonSchema" if ability.json_schemas else ""
         self._budget = json_schema.Budget()
 
