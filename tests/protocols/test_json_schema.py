@@ -6,18 +6,14 @@ from typing import Any
 import pytest
 
 from gateway.protocols.json_schema import (
-    ANTHROPIC_STRICT,
-    GEMINI,
-    GEMINI_OPENAPI,
     MAX_SCHEMAS,
-    OPENAI_STRICT,
     BadSchema,
-    SchemaDialect,
     adapt,
     from_openapi,
     object_schema,
     takes_nothing,
 )
+from gateway.protocols.schema_dialects import ANTHROPIC_STRICT, GEMINI, GEMINI_OPENAPI, OPENAI_STRICT, SchemaDialect
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 TREE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/T"}, "v": {"type": "string"}}}

@@ -25,10 +25,13 @@ MAX_TOLD = 500  # characters of a call that is no JSON
 class ClientAnswer:
     """One answer. Give it every chunk (`chunk`), those of the end to `final`; or the completion to `whole`.
 
+    Where the provider speaks this protocol too, give it its events (`native`) or body (`native_whole`): they pass with
+    every field they had.
+
     - `form`: what the client asked, `id` and `model`: what it is shown
     - `events`: the stream is one of events, else an array
-    - `keep_alive`: what may be sent while a client waits: nothing that one of Google's SDKs would take for JSON, as it
-      does with a comment
+    - `keep_alive`: what may be sent while a client waits: blanks, for one of Google's SDKs takes a comment for JSON and
+      another one waits behind it for ever
     """
 
     def __init__(self, form: ChatForm, *, id: str, model: str, events: bool = True) -> None:
@@ -38,6 +41,7 @@ class ClientAnswer:
         self._begun = False
         self._candidates: dict[int, _Candidate] = {}
         self._usage: dict[str, Any] | None = None
+        self._held: list[dict[str, Any]] = []  # A provider's own events of the end.
         self.keep_alive = b"\n\n" if events else b"\n"
 
     def chunk(self, chunk: dict[str, Any]) -> bytes:
@@ -53,8 +57,20 @@ class ClientAnswer:
     def final(self, chunks: Iterable[dict[str, Any]] = ()) -> bytes:
         """The chunks that were held back for the end, and the end."""
         out = [self.chunk(chunk) for chunk in chunks]
-        out.append(self._frame(self._end()))
+        out += [self._frame(event) for event in self._held or [self._end()]]
         return b"".join(out) + (b"" if self._events else b"]")
+
+    def native(self, event: dict[str, Any]) -> bytes:
+        """A provider's own event as the client sees it; from the first finish reason on they wait for `final`."""
+        ends = any(candidate.get("finishReason") for candidate in event.get("candidates") or [{"finishReason": "none"}])
+        if self._held or ends:
+            self._held.append(event)
+            return b""
+        return self._frame(event)
+
+    def native_whole(self, body: dict[str, Any]) -> bytes:
+        """A provider's own body as the client sees it."""
+        return strict_json.dumps(body | self._ours)
 
     def whole(self, completion: dict[str, Any]) -> bytes:
         """The body for a client that does not stream."""
@@ -66,11 +82,15 @@ class ClientAnswer:
         return strict_json.dumps(self._end(parts) | self._ours)
 
     def error_event(self, error: GatewayError, dialect: Dialect = STANDARD, request_id: str = "") -> bytes:
-        """How a stream that has begun tells of a failure; nothing follows it."""
+        """How a stream that has begun tells of a failure; nothing follows it.
+
+        It is told twice, as an event and bare: the SDK in the Gemini CLI of 2026 sees no error in an event, and takes
+        the end that follows for one of a model that stopped. Others stop at the first, and the bare one is no event.
+        """
         told = envelope(error, self._form.told(error.param), dialect, request_id)
-        payload = strict_json.dumps(told)
+        payload = _line(told)
         if self._events:
-            return sse.encode(payload)
+            return sse.encode(payload) + payload + b"\n"
         return (b"," if self._begun else b"[") + payload + b"]"
 
     def _candidate(self, choice: dict[str, Any]) -> "_Candidate":
@@ -82,7 +102,7 @@ class ClientAnswer:
         return candidate
 
     def _frame(self, event: dict[str, Any]) -> bytes:
-        payload = strict_json.dumps(event | self._ours)
+        payload = _line(event | self._ours)
         begun, self._begun = self._begun, True
         if self._events:
             return sse.encode(payload)
@@ -96,6 +116,11 @@ class ClientAnswer:
         if self._usage:
             made["usageMetadata"] = gemini_usage(self._usage)
         return made
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    """JSON without the two characters that are line ends to JavaScript's patterns: an SDK's event ends before them."""
+    return strict_json.dumps(value).replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
 
 
 class _Candidate:

@@ -34,7 +34,7 @@ _SCHEMAS = {"responseSchema": True, "responseJsonSchema": False}  # of which kin
 _EFFORTS = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high", "XHIGH": "xhigh", "MAX": "max"}
 _MODALITIES = ("TEXT", "IMAGE", "MODALITY_UNSPECIFIED")
 _TIERS = {"STANDARD": "default", "DEFAULT": "default", "FLEX": "flex", "PRIORITY": "priority"}
-_LOOSE = frozenset({"BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED"})
+_LOOSE = ("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")  # A tuple: it may not be hashable.
 
 _PATHS = {chat: f"generationConfig.{name}" for name, chat in _SAME.items()} | {
     "messages": "contents",

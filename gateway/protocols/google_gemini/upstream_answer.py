@@ -32,14 +32,25 @@ class UpstreamAnswer:
         self._prefix = call_prefix
         self._grounds = chat.get("web_search_options") is not None
         self._candidates: dict[int, _Candidate] = {}
+        self._usage: Any = None
 
     def event(self, name: str, data: Any) -> list[dict[str, Any]]:
-        """The chat chunks of one event of a stream. Raises `UpstreamFault` for what is none; an error is a chunk."""
+        """The chat chunks of one event of a stream. Raises `UpstreamFault` for what is none; an error is a chunk.
+
+        Each event has the counts so far. They go on with a finish reason, or with `rest`.
+        """
         return [self._chunk(_opened(data))]
+
+    def rest(self) -> list[dict[str, Any]]:
+        """What was held back, when the stream has ended or is left: the counts of one that gave no finish reason."""
+        usage, self._usage = self._usage, None
+        return [{"object": "chat.completion.chunk", "choices": [], **self._counts(usage)}] if usage is not None else []
 
     def whole(self, data: Any) -> dict[str, Any]:
         """The chat completion of a body. Raises `UpstreamFault` for what is none; an error is handed on."""
         chunk = self._chunk(_opened(data))
+        for held in self.rest():
+            chunk |= held | {"choices": chunk["choices"]}
         for choice in chunk.get("choices", ()):
             message = {"role": "assistant", "content": None} | choice.pop("delta")
             for call in message.get("tool_calls", ()):
@@ -62,10 +73,16 @@ class UpstreamAnswer:
         made["choices"] = [self._choice(candidate, at) for at, candidate in enumerate(candidates)]
         if not candidates and (blocked := _blocked(data.get("promptFeedback"))) is not None:
             made["choices"] = [blocked]
-        if (usage := data.get("usageMetadata")) is not None:
-            made["usage"] = chat_usage(usage, sum(candidate.searches for candidate in self._candidates.values()))
-            if type(usage) is dict and (tier := TIERS.get(str(usage.get("trafficType")))):
-                made["service_tier"] = tier
+        self._usage = data.get("usageMetadata") or self._usage
+        if self._usage is not None and all(choice["finish_reason"] for choice in made["choices"]):
+            made |= self._counts(self._usage)
+            self._usage = None
+        return made
+
+    def _counts(self, usage: Any) -> dict[str, Any]:
+        made = {"usage": chat_usage(usage, sum(candidate.searches for candidate in self._candidates.values()))}
+        if type(usage) is dict and (tier := TIERS.get(str(usage.get("trafficType")))):
+            made["service_tier"] = tier
         return made
 
     def _choice(self, sent: Any, at: int) -> dict[str, Any]:
@@ -83,7 +100,8 @@ class UpstreamAnswer:
         if type(parts) is not list:
             raise _unreadable("a candidate's parts are not an array")
         delta = state.take(parts, keeps=self._grounds)
-        state.ground(sent)
+        if "groundingMetadata" in sent or "citationMetadata" in sent:
+            state.ground(sent)
         choice: dict[str, Any] = {
             "index": index,
             "delta": delta,
@@ -91,7 +109,7 @@ class UpstreamAnswer:
         }
         if choice["finish_reason"] and (notes := state.notes()):
             delta["annotations"] = notes
-        if (logprobs := grounding.chat_logprobs(sent.get("logprobsResult"))) is not None:
+        if "logprobsResult" in sent and (logprobs := grounding.chat_logprobs(sent.get("logprobsResult"))) is not None:
             choice["logprobs"] = logprobs
         return choice
 
@@ -125,6 +143,12 @@ class _Candidate:
 
     def take(self, parts: list[Any], keeps: bool) -> dict[str, Any]:
         """The delta of some parts; `keeps`: their text is needed at the end."""
+        if len(parts) == 1 and not keeps and type(parts[0]) is dict and len(parts[0]) == 1:
+            text = parts[0].get("text")
+            if text and type(text) is str:  # Most events of most answers.
+                self._length += len(text)
+                self._thinks = False
+                return {"content": text}
         delta: dict[str, Any] = {}
         for part in parts:
             if type(part) is not dict:

@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.protocols import json_schema
+from gateway.protocols.google_gemini.client.fields import camel
 from gateway.protocols.google_gemini.names import Names, is_ours
 from gateway.protocols.google_gemini.upstream.contents import Contents
 from gateway.protocols.google_gemini.upstream.parts import resolution
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown, wrong
 from gateway.protocols.openai_chat.request.reasoning import ReasoningWish, budget_of, effort_of, read_wish
+from gateway.protocols.schema_dialects import GEMINI, GEMINI_OPENAPI
 
 MAX_SEED = 2**31
 
@@ -79,6 +81,19 @@ def path(model: str, stream: bool) -> str:
     """The path below a base URL, which ends before `/models`, and its query. A stream is one of events."""
     name = quote(model.removeprefix("models/"), safe="@.")
     return f"/models/{name}:streamGenerateContent?alt=sse" if stream else f"/models/{name}:generateContent"
+
+
+def native_body(sent: Mapping[str, Any], *, output_cap: int | None = None) -> dict[str, Any]:
+    """A client's own body for a provider of the same protocol, with every field it had but for the cap.
+
+    It has been read by `client_request.chat_form`, so no name is there in two spellings.
+    """
+    made = {name: value for name, value in sent.items() if name != "model"}
+    if output_cap is None:
+        return made
+    name = next((name for name in made if camel(name) == "generationConfig"), "generationConfig")
+    config = {field: value for field, value in (made.get(name) or {}).items() if camel(field) != "maxOutputTokens"}
+    return {**made, name: {**config, "maxOutputTokens": output_cap}}
 
 
 def upstream_names(chat: Mapping[str, Any]) -> Names:
@@ -213,7 +228,7 @@ class _Schemas:
     """Puts the schemas of one request into the words of its provider."""
 
     def __init__(self, ability: Ability) -> None:
-        self._dialect = json_schema.GEMINI if ability.json_schemas else json_schema.GEMINI_OPENAPI
+        self._dialect = GEMINI if ability.json_schemas else GEMINI_OPENAPI
         self._kind = "JsonSchema" if ability.json_schemas else ""
         self._budget = json_schema.Budget()
 

@@ -43,7 +43,7 @@ def chunks_of(pieces: Iterable[bytes], **asked: Any) -> list[dict[str, Any]]:
     """The chat chunks of a stream that comes in these pieces."""
     answer, reader = UpstreamAnswer(ASKED | asked, call_prefix="call_gen-1_"), sse.EventReader()
     events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
-    return [chunk for name, data in events for chunk in answer.event(name.decode(), json.loads(data))]
+    return [chunk for name, data in events for chunk in answer.event(name.decode(), json.loads(data))] + answer.rest()
 
 
 def reader(stream: bool = True, **asked: Any) -> AnswerReader:

@@ -1,6 +1,7 @@
 """Answers as a client of the Gemini protocol is sent them."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from gateway.protocols.google_gemini.signatures import unpack
 from gateway.wire import sse
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from routing.health.faults import Fault
-from tests.protocols.google_gemini.talk import form, opened, parts_of, shown, stream_of, written
+from tests.protocols.google_gemini.talk import STREAMS, body_of, form, opened, parts_of, shown, stream_of, written
 
 CLAUDE = "anthropic-claude-v1"
 
@@ -77,6 +78,25 @@ def test_without_events_it_is_one_array() -> None:
 def test_nothing_that_an_sdk_takes_for_json_keeps_a_connection_alive() -> None:
     assert ClientAnswer(form(), id="g", model="m").keep_alive.strip() == b""
     assert ClientAnswer(form(), id="g", model="m", events=False).keep_alive.strip() == b""
+
+
+# How the SDK in the Gemini CLI finds an event, as JavaScript reads it: a dot is no line end of Unicode's either.
+JAVASCRIPT = re.compile(r"^\s*data: ([^\n\r\u2028\u2029]*)(?:\n\n|\r\r|\r\n\r\n)")
+
+
+def test_the_sdk_of_the_cli_finds_every_event_and_fails_at_an_error() -> None:
+    answer = ClientAnswer(form(), id="g", model="m")
+    frames = (
+        answer.chunk(chunk({"content": "a\u2028b\u2029\n\r c"}))
+        + answer.keep_alive
+        + answer.chunk(chunk({"content": "d"}))
+    )
+    rest, found = (frames + answer.error_event(UpstreamFault(Fault.TRUNCATED))).decode(), []
+    while match := JAVASCRIPT.match(rest):
+        found.append(json.loads(match[1]))
+        rest = rest[match.end() :]
+    assert [part["text"] for part in parts_of(found[:2])] == ["a\u2028b\u2029\n\r c", "d"]
+    assert found[2] == json.loads(rest)  # It has no eyes for the first and throws for what is left, or for that alone.
 
 
 def call(index: int, id: str, name: str, arguments: str = "") -> dict[str, Any]:
@@ -279,6 +299,25 @@ def test_an_error_in_a_stream_names_the_clients_own_path() -> None:
     told = json.loads(event.data)["error"]
     assert (event.name, told["code"], told["status"]) == (b"", 400, "INVALID_ARGUMENT")
     assert told["details"][1]["fieldViolations"][0]["field"] == "contents[2].parts[0]"
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_a_providers_own_events_pass_with_every_field(case: str) -> None:
+    recorded = opened(stream_of(case))
+    answer = ClientAnswer(form(), id="gen-1", model="acme/m-1")
+    early = [answer.native(event) for event in recorded if "error" not in event]
+    sent = opened(b"".join(early) + answer.final())
+    ours = {"responseId": "gen-1", "modelVersion": "acme/m-1"}
+    kept = [event | ours for event in recorded if "error" not in event]
+    assert sent[: len(kept)] == kept
+    ends = [at for at, event in enumerate(kept) if "finishReason" in json.dumps(event) or "promptFeedback" in event]
+    assert [bool(frame) for frame in early] == [at < min(ends, default=len(kept)) for at in range(len(kept))]
+
+
+def test_a_providers_own_body_passes() -> None:
+    body = json.loads(body_of("thoughts"))
+    made = json.loads(ClientAnswer(form(), id="gen-1", model="acme/m-1").native_whole(body))
+    assert made == body | {"responseId": "gen-1", "modelVersion": "acme/m-1"}
 
 
 def test_counted_tokens() -> None:

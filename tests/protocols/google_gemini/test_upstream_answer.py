@@ -101,6 +101,20 @@ def test_running_totals_are_not_added_up_and_thoughts_are_of_the_completion() ->
     assert not read.usage_suspect
 
 
+def test_counts_of_a_stream_that_broke_off_are_not_lost() -> None:
+    answer = UpstreamAnswer(ASKED, call_prefix="c")
+    counts = {"promptTokenCount": 50, "candidatesTokenCount": 4, "totalTokenCount": 54}
+    candidate = {"content": {"parts": [{"text": "x"}]}}
+    (chunk,) = answer.event("", {"candidates": [candidate], "usageMetadata": counts})
+    assert "usage" not in chunk
+    (rest,) = answer.rest()
+    assert (rest["usage"]["prompt_tokens"], rest["usage"]["completion_tokens"]) == (50, 4)
+    assert answer.rest() == []
+    body = UpstreamAnswer(ASKED, call_prefix="c").whole({"candidates": [candidate], "usageMetadata": counts})
+    assert body["usage"]["prompt_tokens"] == 50
+    assert body["choices"][0]["message"]["content"] == "x"
+
+
 @pytest.mark.parametrize(("case", "finish", "native"), [
     ("length", "length", "MAX_TOKENS"),
     ("refusal_answer", "content_filter", "RECITATION"),

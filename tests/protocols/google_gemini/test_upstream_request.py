@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.protocols.google_gemini.signatures import NO_SIGNATURE
-from gateway.protocols.google_gemini.upstream_request import Ability, body, path
+from gateway.protocols.google_gemini.upstream_request import Ability, body, native_body, path
 from gateway.protocols.openai_chat import parse
 from gateway.wire.errors import InvalidRequest
 from tests.protocols.google_gemini.talk import NOW, WEATHER, message_of, shown
@@ -227,6 +227,7 @@ def test_what_cannot_be_carried_is_refused_by_name() -> None:
     location = {"type": "approximate", "approximate": {"city": "Oslo"}}
     assert refused(web_search_options={"user_location": location}) == "web_search_options.user_location"
     assert refused(seed=2**40) == "seed"
+    assert refused(USER, {"role": "assistant", "content": "a", "images": 7}, USER) == "messages[1].images"
 
 
 def test_what_asks_for_nothing_and_labels_do_not_go() -> None:
@@ -374,6 +375,14 @@ def test_all_schemas_of_a_request_share_one_bound() -> None:
     tools = [{"type": "function", "function": {"name": f"t{at}", "parameters": schema}} for at in range(9)]
     sent(tools=tools[:1])
     assert refused(tools=tools) == "tools[1].function.parameters"
+
+
+def test_a_body_of_the_same_protocol_passes_with_every_field() -> None:
+    snake = {"contents": [], "generation_config": {"max_output_tokens": 9, "speech_config": {}}, "x": 1, "model": "m"}
+    assert native_body(snake) == {"contents": [], "generation_config": snake["generation_config"], "x": 1}
+    capped = {"contents": [], "generation_config": {"speech_config": {}, "maxOutputTokens": 5}, "x": 1}
+    assert native_body(snake, output_cap=5) == capped
+    assert native_body({}, output_cap=5) == {"generationConfig": {"maxOutputTokens": 5}}
 
 
 def test_a_search_is_a_tool() -> None:

@@ -87,7 +87,10 @@ class Contents:
         spans = [entry for entry in sealed if "span" in entry] + ([] if calls else nowhere)
         parts += signatures.text_parts(_said(message), spans)
         pictures = {entry["image"]: entry["data"] for entry in sealed if type(entry.get("image")) is int}
-        for number, picture in enumerate(message.get("images") or ()):
+        images = message.get("images") or []
+        if type(images) is not list:
+            raise wrong(f"Parameter {path}.images must be an array.", f"{path}.images")
+        for number, picture in enumerate(images):
             parts.append(signatures.signed(_picture(picture, f"{path}.images[{number}]"), pictures.get(number)))
         if message.get("audio"):
             raise wrong(f"Parameter {path}.audio names a sound that this model did not make.", f"{path}.audio")
