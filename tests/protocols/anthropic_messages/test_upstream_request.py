@@ -68,6 +68,16 @@ def test_ids_that_a_provider_would_refuse_are_made_fit_and_stay_apart() -> None:
     assert uses == [block["id"] for block in turns(HI, called(*ids))[1]["content"]]
 
 
+def test_an_id_that_two_turns_share_is_two_calls() -> None:
+    """As some servers of open models number calls: from 0 in each turn."""
+    made = turns(HI, called("call_0"), answered("call_0"), called("call_0"), answered("call_0", "2"))
+    ids = [made[at]["content"][0]["id"] for at in (1, 3)]
+    assert ids[0] == "call_0" != ids[1]
+    assert [made[at]["content"] for at in (2, 4)] == [[result(ids[0], content="1")], [result(ids[1], content="2")]]
+    twice = turns(HI, called("a", "a"), answered("a"), answered("a", "2"))
+    assert [block["id"] for block in twice[1]["content"]] == [block["tool_use_id"] for block in twice[2]["content"]]
+
+
 @pytest.mark.parametrize("content", ["", None, [text("")], " \n", [text(" ")]])
 def test_an_empty_text_is_no_block(content: Any) -> None:
     made = turns(HI, called("a", content=content), answered("a", ""))
