@@ -44,7 +44,8 @@ class ClientAnswer:
         self._rest: dict[str, Any] = {}  # of an open thought, what its signature is made of
         self._call: Call | None = None  # the open one
         self._calls: dict[int, Call] = {}  # all that have begun, by their index
-        self._waiting: list[tuple[tuple[Any, ...], Any]] = []  # what came for other blocks while a call was not whole
+        # What came for other blocks while a call was not whole, by the block.
+        self._waiting: dict[tuple[Any, ...], list[Any]] = {}
         self._citations: list[dict[str, Any]] = []
         self._choice: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
@@ -100,22 +101,22 @@ class ClientAnswer:
     def _take(self, key: tuple[Any, ...], piece: Any, out: list[bytes]) -> None:
         """Puts a piece where it belongs: into the open block, into one that it begins, or behind those that wait."""
         if key != self._open and self._call is not None and not self._call.whole:
-            self._waiting.append((key, piece))
+            self._waiting.setdefault(key, []).append(piece)
             return
         self._write(key, piece, out)
-        if self._waiting and (self._call is None or self._call.whole):
-            waiting, self._waiting = self._waiting, []
-            for place, waited in waiting:
-                self._take(place, waited, out)
+        while self._waiting and (self._call is None or self._call.whole):
+            self._write_first(out)
 
     def _flush(self, out: list[bytes]) -> None:
         """Nothing more comes: what waits is written, block by block."""
         while self._waiting:
-            key = self._waiting[0][0]
-            mine = [piece for place, piece in self._waiting if place == key]
-            self._waiting = [(place, piece) for place, piece in self._waiting if place != key]
-            for piece in mine:
-                self._write(key, piece, out)
+            self._write_first(out)
+
+    def _write_first(self, out: list[bytes]) -> None:
+        """Writes what waits for the block that has waited longest."""
+        key = next(iter(self._waiting))
+        for piece in self._waiting.pop(key):
+            self._write(key, piece, out)
 
     def _write(self, key: tuple[Any, ...], piece: Any, out: list[bytes]) -> None:
         kind = key[0]

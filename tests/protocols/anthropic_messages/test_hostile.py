@@ -217,8 +217,8 @@ def test_blocks_without_end_are_the_end_of_an_answer() -> None:
 
 
 def test_what_waits_for_an_open_call_costs_no_more_than_it_is_long() -> None:
-    """A hundred thousand pieces of two calls that are mixed: each is looked at once."""
-    pieces = 50_000
+    """Fifty thousand pieces of two calls that are mixed: each is looked at once."""
+    pieces = 25_000
     sent: list[dict[str, Any]] = [{"tool_calls": [call(0, '{"a":"'), call(1, '{"a":"')]}]
     sent += [{"tool_calls": [call(at % 2, "x")]} for at in range(2 * pieces)]
     sent.append({"tool_calls": [call(0, '"}'), call(1, '"}')]})
@@ -226,6 +226,37 @@ def test_what_waits_for_an_open_call_costs_no_more_than_it_is_long() -> None:
     made = told(chunks)
     given_ = [data["delta"]["partial_json"] for _, data in events(made) if data["type"] == "content_block_delta"]
     assert "".join(given_) == ('{"a":"' + "x" * pieces + '"}') * 2
+
+
+def test_many_calls_that_are_mixed_cost_no_more_than_one() -> None:
+    calls, rounds = 1_000, 100
+    sent: list[dict[str, Any]] = [{"tool_calls": [call(at, '{"a":"') for at in range(calls)]}]
+    sent += [{"tool_calls": [call(at, "x") for at in range(calls)]} for _ in range(rounds)]
+    sent.append({"tool_calls": [call(at, '"}') for at in range(calls)]})
+    chunks = [{"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in sent]
+    blocks = [data for _, data in events(told(chunks)) if data["type"] == "content_block_start"]
+    assert [data["content_block"]["id"] for data in blocks] == [f"c{at}" for at in range(calls)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "a"}] * 12_000}}],
+        [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "a"}] * 12_000}],
+        [{"type": "tool_result", "tool_use_id": "a"}] * 12_000,
+        [{"type": "tool_use", "id": "a", "name": "f", "input": {}}] * 9_000,
+    ],
+    ids=["document", "result", "results", "calls"],
+)
+def test_a_turn_of_many_blocks_costs_no_more_than_it_is_long(content: list[Any]) -> None:
+    role = "assistant" if content[0]["type"] == "tool_use" else "user"
+    asked = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": role, "content": content}, {"role": "user", "content": "hi"}],
+    }
+    form = chat_form(asked)
+    assert upstream_body(parse(form.body, 1_000).body, model="m", output_cap=9, stream=True).body["messages"]
 
 
 def call(index: int, arguments: str) -> dict[str, Any]:
