@@ -164,8 +164,7 @@ def chat_form(body: Any) -> ChatForm:
         made["tools"] = tools.chat
     if tools.search is not None:
         made["web_search_options"] = tools.search
-    if tools.chat or tools.theirs:
-        made |= dict(_choice(body.get("tool_choice"), tools))
+    made |= dict(_choice(body.get("tool_choice"), tools))
     only_native = [*(name for name in body if name in _ONLY_NATIVE), *tools.only_native, *conversation.only_native]
     if body["max_tokens"] == 0:  # It fills the provider's cache and answers nothing.
         only_native.append("max_tokens")
@@ -317,7 +316,10 @@ def _choice(choice: Mapping[str, Any] | None, tools: _Tools) -> Iterator[tuple[s
     if choice is None:
         return
     kind = choice["type"]
-    if choice.get("disable_parallel_tool_use") is not None:
+    if not tools.chat and tools.theirs and kind != "auto":
+        tools.only_native.append("tool_choice.type")
+        return
+    if tools.chat and choice.get("disable_parallel_tool_use") is not None:
         yield "parallel_tool_calls", not choice["disable_parallel_tool_use"]
     if kind == "tool":
         name = choice.get("name")
@@ -330,6 +332,7 @@ def _choice(choice: Mapping[str, Any] | None, tools: _Tools) -> Iterator[tuple[s
         else:
             raise wrong(f"Parameter tool_choice.name names none of tools: {shown(name)}.", "tool_choice.name")
     elif type(kind) is str and kind in _CHOICES:
-        yield "tool_choice", _CHOICES[kind]
+        if tools.chat or kind == "any":  # which without tools is refused by the chat form
+            yield "tool_choice", _CHOICES[kind]
     else:
         raise wrong("Parameter tool_choice.type must be auto, any, tool or none.", "tool_choice.type")

@@ -71,6 +71,8 @@ def test_a_wrong_turn_is_refused_by_its_path(message: Any, param: str) -> None:
             "tool_choice.name",
         ),
         ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "most"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice.name"),
         ({"api_base": "https://x.example"}, "api_base"),
         ({"provider": {"routing": {"type": "x"}}}, "provider.routing.type"),
     ],

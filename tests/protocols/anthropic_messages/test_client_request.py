@@ -276,12 +276,19 @@ def test_fields_that_nobody_here_knows_are_named_and_do_not_stop_a_translation()
         ),
         (
             {"tools": [{"type": "web_search_20250305", "name": "s"}], "tool_choice": {"type": "tool", "name": "s"}},
-            ("tool_choice.name",),
+            ("tool_choice.type",),
         ),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, ("tools[0].type",)),
         (
             {"tools": [{"name": "f", "input_schema": {}, "allowed_callers": ["code_execution"]}]},
             ("tools[0].allowed_callers",),
+        ),
+        (
+            {
+                "tools": [{"type": "web_search_20250305", "name": "s"}, {"name": "f", "input_schema": {}}],
+                "tool_choice": {"type": "tool", "name": "s"},
+            },
+            ("tool_choice.name",),
         ),
         ({"mcp_servers": [{"name": "x"}], "container": "c"}, ("mcp_servers", "container")),
         ({"inference_geo": "eu"}, ("inference_geo",)),
