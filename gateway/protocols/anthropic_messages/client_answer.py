@@ -4,8 +4,12 @@ What its official SDKs put together, and so what must come in this order: `messa
 continued and ended before the next one begins, numbered from 0; `message_delta` with the end and the counts;
 `message_stop`. Chunks of the chat form may mix what belongs to several calls: then the later ones wait until the open
 one is whole.
+
+`model` is to be the name that the client asked for: Claude Code leaves signed thoughts out of its next request when an
+answer names another model.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.protocols.anthropic_messages.forms import ends, thoughts, usage
@@ -15,7 +19,7 @@ from gateway.wire import strict_json
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
-def whole(completion: dict[str, Any], names: dict[str, str] | None = None) -> bytes:
+def whole(completion: dict[str, Any], names: Mapping[str, str] | None = None) -> bytes:
     """A whole completion, as our chat answers have it, as the body of a message.
 
     `names`: the client's names of tools by those of the chat form, where they differ.
@@ -35,7 +39,7 @@ class ClientAnswer:
         *("_rest", "_usage", "_waiting"),
     )
 
-    def __init__(self, names: dict[str, str] | None = None) -> None:
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
         """`names`: the client's names of tools by those of the chat form, where they differ."""
         self._names = names or {}
         self._begun = self._refused = False
