@@ -4,8 +4,12 @@ What its official SDKs put together, and so what must come in this order: `messa
 continued and ended before the next one begins, numbered from 0; `message_delta` with the end and the counts;
 `message_stop`. Chunks of the chat form may mix what belongs to several calls: then the later ones wait until the open
 one is whole.
+
+`model` is to be the name that the client asked for: Claude Code leaves signed thoughts out of its next request when an
+answer names another model.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.protocols.anthropic_messages.forms import ends, thoughts, usage
@@ -15,7 +19,7 @@ from gateway.wire import strict_json
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
-def whole(completion: dict[str, Any], names: dict[str, str] | None = None) -> bytes:
+def whole(completion: dict[str, Any], names: Mapping[str, str] | None = None) -> bytes:
     """A whole completion, as our chat answers have it, as the body of a message.
 
     `names`: the client's names of tools by those of the chat form, where they differ.
@@ -35,7 +39,7 @@ class ClientAnswer:
         *("_rest", "_usage", "_waiting"),
     )
 
-    def __init__(self, names: dict[str, str] | None = None) -> None:
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
         """`names`: the client's names of tools by those of the chat form, where they differ."""
         self._names = names or {}
         self._begun = self._refused = False
@@ -44,7 +48,8 @@ class ClientAnswer:
         self._rest: dict[str, Any] = {}  # of an open thought, what its signature is made of
         self._call: Call | None = None  # the open one
         self._calls: dict[int, Call] = {}  # all that have begun, by their index
-        self._waiting: list[tuple[tuple[Any, ...], Any]] = []  # what came for other blocks while a call was not whole
+        # What came for other blocks while a call was not whole, by the block.
+        self._waiting: dict[tuple[Any, ...], list[Any]] = {}
         self._citations: list[dict[str, Any]] = []
         self._choice: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
@@ -100,22 +105,22 @@ class ClientAnswer:
     def _take(self, key: tuple[Any, ...], piece: Any, out: list[bytes]) -> None:
         """Puts a piece where it belongs: into the open block, into one that it begins, or behind those that wait."""
         if key != self._open and self._call is not None and not self._call.whole:
-            self._waiting.append((key, piece))
+            self._waiting.setdefault(key, []).append(piece)
             return
         self._write(key, piece, out)
-        if self._waiting and (self._call is None or self._call.whole):
-            waiting, self._waiting = self._waiting, []
-            for place, waited in waiting:
-                self._take(place, waited, out)
+        while self._waiting and (self._call is None or self._call.whole):
+            self._write_first(out)
 
     def _flush(self, out: list[bytes]) -> None:
         """Nothing more comes: what waits is written, block by block."""
         while self._waiting:
-            key = self._waiting[0][0]
-            mine = [piece for place, piece in self._waiting if place == key]
-            self._waiting = [(place, piece) for place, piece in self._waiting if place != key]
-            for piece in mine:
-                self._write(key, piece, out)
+            self._write_first(out)
+
+    def _write_first(self, out: list[bytes]) -> None:
+        """Writes what waits for the block that has waited longest."""
+        key = next(iter(self._waiting))
+        for piece in self._waiting.pop(key):
+            self._write(key, piece, out)
 
     def _write(self, key: tuple[Any, ...], piece: Any, out: list[bytes]) -> None:
         kind = key[0]

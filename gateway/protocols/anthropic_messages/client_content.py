@@ -195,10 +195,9 @@ class Conversation:
         if kind == "text":
             return [*above, {"type": "text", "text": _string(source, "data", f"{path}.source", "a string")}]
         if kind == "content":
-            made = above
             for inner, at in _blocks(source.get("content"), f"{path}.source.content"):
-                made = [*made, *self._parts(inner, at)]
-            return made
+                above += self._parts(inner, at)
+            return above
         if kind == "file":
             return [*above, self._file(source, path)]
         name = title if type(title) is str and title.lower().endswith(".pdf") else "document.pdf"

@@ -81,6 +81,10 @@ _TOOL_FIELDS = frozenset({"name", "description", "input_schema", "type", "cache_
 # Of a tool: how its schema is loaded, streamed or tried out. The model may call it all the same.
 _TOOL_HINTS = frozenset({"eager_input_streaming", "defer_loading", "input_examples"})
 
+# A search of the web by the provider, as far as the chat form has a field for it; which pages it may read it has none.
+_SEARCH = "web_search_"
+_SEARCH_FIELDS = frozenset({"type", "name", "max_uses", "user_location", "cache_control"})
+
 # Parameters of the chat form, as this protocol calls them.
 _PARAMS = {
     "max_tokens": "max_tokens",
@@ -158,7 +162,9 @@ def chat_form(body: Any) -> ChatForm:
     made |= dict(_changed(body))
     if tools.chat:
         made["tools"] = tools.chat
-        made |= dict(_choice(body.get("tool_choice"), tools))
+    if tools.search is not None:
+        made["web_search_options"] = tools.search
+    made |= dict(_choice(body.get("tool_choice"), tools))
     only_native = [*(name for name in body if name in _ONLY_NATIVE), *tools.only_native, *conversation.only_native]
     if body["max_tokens"] == 0:  # It fills the provider's cache and answers nothing.
         only_native.append("max_tokens")
@@ -230,12 +236,16 @@ class _Tools:
 
     - `chat`: those that the client runs, as the chat form has them
     - `short`: names as the chat form takes them, by the client's
-    - `only_native`, `ignored`: as of `ChatForm`; the provider's own tools are the first
+    - `search`: the chat form's wish for searches of the web; None: there is none
+    - `theirs`: names of tools that the provider runs, or whose form only it knows
+    - `only_native`, `ignored`: as of `ChatForm`
     """
 
     def __init__(self, tools: Any) -> None:
         self.chat: list[dict[str, Any]] = []
         self.short: dict[str, str] = {}
+        self.search: dict[str, Any] | None = None
+        self.theirs: set[Any] = set()
         self.only_native: list[str] = []
         self.ignored: list[str] = []
         if tools is None:
@@ -253,8 +263,22 @@ class _Tools:
         if type(kind) is not str:
             raise wrong(f"Parameter {path}.type must be a string.", f"{path}.type", TYPE)
         if kind != "custom":
-            self.only_native.append(f"{path}.type")
+            self.theirs.add(str(tool.get("name")))
+            if kind.startswith(_SEARCH) and tool.keys() <= _SEARCH_FIELDS:
+                self._search(tool, path)
+            else:
+                self.only_native.append(f"{path}.type")
             return
+        self._custom(tool, path)
+
+    def _search(self, tool: dict[str, Any], path: str) -> None:
+        self.search = {}
+        if (place := tool.get("user_location")) is not None:
+            self.search["user_location"] = _place(place, f"{path}.user_location")
+        if "max_uses" in tool:
+            self.ignored.append(f"{path}.max_uses")
+
+    def _custom(self, tool: dict[str, Any], path: str) -> None:
         name = tool.get("name")
         if type(name) is not str or not 0 < len(name) <= MAX_TOOL_NAME or fitted(name) != name:
             code = MISSING if name is None else TYPE if type(name) is not str else "invalid_value"
@@ -282,11 +306,20 @@ class _Tools:
             (self.ignored if field_ in _TOOL_HINTS or direct else self.only_native).append(f"{path}.{field_}")
 
 
+def _place(place: Any, path: str) -> dict[str, Any]:
+    if type(place) is not dict or place.get("type") != "approximate":
+        raise wrong(f"Parameter {path} must be an object of the type approximate.", path)
+    return {"type": "approximate", "approximate": {name: place[name] for name in place if name != "type"}}
+
+
 def _choice(choice: Mapping[str, Any] | None, tools: _Tools) -> Iterator[tuple[str, Any]]:
     if choice is None:
         return
     kind = choice["type"]
-    if choice.get("disable_parallel_tool_use") is not None:
+    if not tools.chat and tools.theirs and kind != "auto":
+        tools.only_native.append("tool_choice.type")
+        return
+    if tools.chat and choice.get("disable_parallel_tool_use") is not None:
         yield "parallel_tool_calls", not choice["disable_parallel_tool_use"]
     if kind == "tool":
         name = choice.get("name")
@@ -294,9 +327,12 @@ def _choice(choice: Mapping[str, Any] | None, tools: _Tools) -> Iterator[tuple[s
             raise missing("tool_choice.name", "the name of one of tools")
         if name in tools.short:
             yield "tool_choice", {"type": "function", "function": {"name": tools.short[name]}}
-        elif not tools.only_native:
+        elif name in tools.theirs:
+            tools.only_native.append("tool_choice.name")
+        else:
             raise wrong(f"Parameter tool_choice.name names none of tools: {shown(name)}.", "tool_choice.name")
     elif type(kind) is str and kind in _CHOICES:
-        yield "tool_choice", _CHOICES[kind]
+        if tools.chat or kind == "any":  # which without tools is refused by the chat form
+            yield "tool_choice", _CHOICES[kind]
     else:
         raise wrong("Parameter tool_choice.type must be auto, any, tool or none.", "tool_choice.type")

@@ -64,15 +64,24 @@ def built_in(client: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _without_others_thoughts(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The turns without thoughts and citations that other providers made."""
     for message in messages:
         content = message["content"]
         if message["role"] == "assistant" and type(content) is list:
-            kept = [block for block in content if block["type"] not in THINKING or is_native(block)]
-            if len(kept) < len(content):
+            kept = [_own(block) for block in content if block["type"] not in THINKING or is_native(block)]
+            if kept != content:
                 if kept:
                     yield {**message, "content": kept}
                 continue
         yield message
+
+
+def _own(block: dict[str, Any]) -> dict[str, Any]:
+    cited = block.get("citations")
+    if block["type"] != "text" or type(cited) is not list:
+        return block
+    kept = [one for one in cited if type(one) is not dict or one.get("encrypted_index") != ""]
+    return block if len(kept) == len(cited) else {**block, "citations": kept or None}
 
 
 class Passing:

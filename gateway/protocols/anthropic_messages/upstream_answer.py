@@ -16,8 +16,10 @@ from gateway.protocols.openai_chat.answer.reasoning import join
 from gateway.protocols.openai_chat.request.parts import CLAUDE
 from gateway.wire import strict_json
 from gateway.wire.errors import UpstreamFault
+from gateway.wire.sse import MAX_EVENT
 from routing.health.faults import Fault
 
+MAX_BLOCKS = 4_096  # that one answer may have
 _ORDINARY = Reading()
 
 Chunk = dict[str, Any]
@@ -29,13 +31,25 @@ class UpstreamAnswer:
     `complete`: the provider said that it is done.
     """
 
-    __slots__ = ("_begun", "_blocks", "_calls", "_counts", "_id", "_model", "_reading", "_thoughts", "complete")
+    __slots__ = (
+        "_begun",
+        "_begun_blocks",
+        "_blocks",
+        "_calls",
+        "_counts",
+        "_id",
+        "_model",
+        "_reading",
+        "_thoughts",
+        "_waiting",
+        "complete",
+    )
 
     def __init__(self, reading: Reading = _ORDINARY) -> None:
         self.complete = self._begun = False
         self._reading = reading
         self._blocks: dict[int, _Block] = {}
-        self._calls = self._thoughts = 0
+        self._calls = self._thoughts = self._begun_blocks = self._waiting = 0
         self._counts = Counts()
         self._id = self._model = ""
 
@@ -92,7 +106,7 @@ class UpstreamAnswer:
 
     def _start(self, index: Any, sent: dict[str, Any]) -> list[Chunk]:
         kind = sent.get("type")
-        block = self._blocks[_index(index)] = _Block(kind if type(kind) is str else "")
+        block = self._new(index, kind if type(kind) is str else "")
         if kind == "tool_use":
             return self._start_call(block, sent)
         if kind == "thinking":
@@ -145,6 +159,11 @@ class UpstreamAnswer:
         block.begun = True
         if block.kind == "custom":  # Its text is inside the JSON, so it waits.
             block.pieces.append(piece)
+            self._waiting += len(piece)
+            if self._waiting > MAX_EVENT:
+                raise UpstreamFault(
+                    Fault.INVALID_RESPONSE, f"more than {MAX_EVENT} characters for a tool", unreadable=True
+                )
             return []
         if block.kind == "answer":
             return [self._chunk({"content": piece})]
@@ -199,7 +218,15 @@ class UpstreamAnswer:
 
     def _block(self, index: Any) -> "_Block":
         """The block of this index; one that was never begun is text, as nothing else can do without a beginning."""
-        return self._blocks.setdefault(_index(index), _Block("text"))
+        known = self._blocks.get(_index(index))
+        return self._new(index, "text") if known is None else known
+
+    def _new(self, index: Any, kind: str) -> "_Block":
+        self._begun_blocks += 1
+        if self._begun_blocks > MAX_BLOCKS:
+            raise UpstreamFault(Fault.INVALID_RESPONSE, f"more than {MAX_BLOCKS} blocks", unreadable=True)
+        block = self._blocks[_index(index)] = _Block(kind)
+        return block
 
     def _chunk(self, delta: dict[str, Any], finish: Any = None) -> Chunk:
         choices = [{"index": 0, "delta": delta, "finish_reason": finish}]

@@ -10,6 +10,7 @@
 - Ids are made ones that providers take (`fitted`), and arguments that are no object are put into one (`to_input`)
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from gateway.protocols.anthropic_messages.forms.thoughts import provider_block
 from gateway.protocols.openai_chat.request.checks import shown, wrong
 from gateway.protocols.openai_chat.request.foreign_forms import FAILED
 
+MAX_TOOL_NAME = 128
 NO_RESULT = "The tool gave no result."
 
 Blocks = list[dict[str, Any]]
@@ -37,7 +39,9 @@ class Turns:
         self.system: Blocks = []
         self.turns: list[dict[str, Any]] = []
         self._takes = takes
-        self._open: list[str] = []  # calls of the last turn that wait for their results
+        # Calls of the last turn that wait for their results: ids as they are sent, by the client's.
+        self._open: defaultdict[str, list[str]] = defaultdict(list)
+        self._used: Counter[str] = Counter()  # the client's ids of all calls
         self._older: list[str] = []  # ids of calls in the older form, which have none
 
     def take(self, message: Mapping[str, Any], at: int) -> None:
@@ -82,24 +86,35 @@ class Turns:
         thought = [block for entry in details if (block := provider_block(entry)) is not None]
         refused = [{"type": "text", "text": refusal}] if (refusal := message.get("refusal")) else []
         said = self._said(message.get("content"), path)
-        calls = [_call(call) for call in message.get("tool_calls") or ()]
+        calls = [self._call(call) for call in message.get("tool_calls") or ()]
         if not calls and (older := message.get("function_call")):
-            calls = [_older_call(older, path)]
-            self._older.append(calls[0]["id"])
+            self._older.append(path)
+            calls = [self._call({"id": path, "type": "function", "function": older})]
         blocks = [*said, *refused, *calls]
         if blocks:  # thoughts alone are no turn
             self._add("assistant", [*thought, *blocks])
-        self._open += [call["id"] for call in calls]
+
+    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """A call as a block. Ids are each used once: some servers give those of one turn to the next one's calls."""
+        id, used = call["id"], self._used[call["id"]]
+        self._used[id] += 1
+        sent = fitted(f"{id}#{used}" if used else id)
+        self._open[id].append(sent)
+        if call["type"] == "custom":
+            name, given = call["custom"]["name"], {"input": call["custom"]["input"]}
+        else:
+            name, given = call["function"]["name"], to_input(call["function"]["arguments"])
+        made = {"type": "tool_use", "id": sent, "name": fitted(name, MAX_TOOL_NAME), "input": given}
+        return {**made, "cache_control": cache} if (cache := call.get("cache_control")) else made
 
     def _result(self, id: str, content: Any, path: str) -> None:
         blocks = self._said(content, path)
-        id = fitted(id) if id else ""
         failed = bool(blocks) and type(content) is list and content[0].get("text") == FAILED
-        if id not in self._open:
+        waiting = self._open.get(id)
+        if not waiting:
             self._add("user", [{"type": "text", "text": f"Result of the tool call {shown(id)}:"}, *blocks])
             return
-        self._open.remove(id)
-        made: dict[str, Any] = {"type": "tool_result", "tool_use_id": id}
+        made: dict[str, Any] = {"type": "tool_result", "tool_use_id": waiting.pop(0)}
         if failed:
             made["is_error"] = True
             blocks = blocks[1:]
@@ -116,7 +131,9 @@ class Turns:
     def _answer_calls(self) -> None:
         """The turn of the results is over."""
         missing = [
-            {"type": "tool_result", "tool_use_id": id, "content": NO_RESULT, "is_error": True} for id in self._open
+            {"type": "tool_result", "tool_use_id": id, "content": NO_RESULT, "is_error": True}
+            for ids in self._open.values()
+            for id in ids
         ]
         self._open.clear()
         self._add("user", missing)
@@ -158,21 +175,6 @@ class Turns:
         if source["type"] == "url" and not self._takes.urls:
             raise wrong(f"Parameter {path} can not be an address for this model: send it in base64.", path)
         return {"type": kind, "source": source}
-
-
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    if call["type"] == "custom":
-        given: dict[str, Any] = {"input": call["custom"]["input"]}
-        name = call["custom"]["name"]
-    else:
-        given, name = to_input(call["function"]["arguments"]), call["function"]["name"]
-    made = {"type": "tool_use", "id": fitted(call["id"]), "name": fitted(name, 128), "input": given}
-    return {**made, "cache_control": cache} if (cache := call.get("cache_control")) else made
-
-
-def _older_call(call: Mapping[str, Any], path: str) -> dict[str, Any]:
-    id = fitted(f"call_{path}")
-    return {"type": "tool_use", "id": id, "name": fitted(call["name"], 128), "input": to_input(call["arguments"])}
 
 
 def turns(messages: Sequence[Mapping[str, Any]], takes: Takes) -> tuple[Blocks, list[dict[str, Any]]]:

@@ -15,7 +15,7 @@ from gateway.protocols.anthropic_messages.forms import efforts, schemas
 from gateway.protocols.anthropic_messages.forms.names import fitted, free
 from gateway.protocols.anthropic_messages.forms.takes import PLAIN, Takes
 from gateway.protocols.anthropic_messages.forms.thoughts import goes_on_without_thoughts
-from gateway.protocols.anthropic_messages.upstream_content import turns
+from gateway.protocols.anthropic_messages.upstream_content import MAX_TOOL_NAME, turns
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, wrong
 from gateway.protocols.openai_chat.request.foreign_forms import with_json_wish
 from gateway.protocols.openai_chat.request.reasoning import read_wish
@@ -243,7 +243,7 @@ class _Tools:
         self._tools.append(made)
 
     def _function(self, function: Mapping[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = {"name": fitted(function["name"], 128)}
+        made: dict[str, Any] = {"name": fitted(function["name"], MAX_TOOL_NAME)}
         if function.get("description"):
             made["description"] = function["description"]
         schema = function.get("parameters")
@@ -256,7 +256,7 @@ class _Tools:
         form = custom.get("format") or {}
         if form.get("type", "text") != "text":
             raise wrong(f"Parameter {path}.format can only be text for this model.", f"{path}.format")
-        name = fitted(custom["name"], 128)
+        name = fitted(custom["name"], MAX_TOOL_NAME)
         self.custom.add(name)
         schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
         said = {"description": custom["description"]} if custom.get("description") else {}
@@ -280,7 +280,7 @@ class _Tools:
             return {"type": _CHOICES[choice]}
         if choice["type"] == "allowed_tools":
             allowed = choice["allowed_tools"]
-            names = {fitted(tool[tool["type"]]["name"], 128) for tool in allowed["tools"]}
+            names = {fitted(tool[tool["type"]]["name"], MAX_TOOL_NAME) for tool in allowed["tools"]}
             self._tools[:] = [tool for tool in self._tools if tool["name"] in names or tool["name"] == self.answer_tool]
             return {"type": _CHOICES[allowed["mode"]]}
-        return {"type": "tool", "name": fitted(choice[choice["type"]]["name"], 128)}
+        return {"type": "tool", "name": fitted(choice[choice["type"]]["name"], MAX_TOOL_NAME)}

@@ -13,6 +13,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -21,6 +22,7 @@ from gateway.wire import strict_json
 from gateway.wire.aws_event_stream import BadFrame, Frame, FrameReader
 from gateway.wire.sse import Event
 
+_PLAIN = ":@$+=,~"  # of a segment of a path, besides letters, digits, dashes, dots and underscores
 VERSION = "2023-06-01"  # of the protocol, that bodies are written in here
 MAX_BETAS = 32
 
@@ -43,7 +45,7 @@ class Variant:
     - `betas`: where betas go: the name of a header, or of a field of the body
     - `betas_in_body`: it is a field
     - `sends_version`: the version is a header
-    - `framed`: a stream comes in AWS's frames, not as an event stream of the web
+    - `stream_type`: the media type of a stream; `framed`: it comes in AWS's frames, not as a stream of the web
     - `urls`: takes pictures and documents by their address
     """
 
@@ -56,6 +58,7 @@ class Variant:
     betas: str = "anthropic-beta"
     betas_in_body: bool = False
     sends_version: bool = True
+    stream_type: str = "text/event-stream"
     framed: bool = False
     urls: bool = True
 
@@ -72,6 +75,7 @@ VARIANTS: Mapping[str, Variant] = {
         betas="anthropic_beta",
         betas_in_body=True,
         sends_version=False,
+        stream_type="application/vnd.amazon.eventstream",
         framed=True,
         urls=False,
     ),
@@ -116,7 +120,7 @@ def call(variant: Variant, body: Mapping[str, Any], *, betas: Iterable[str] = ()
         else:
             headers.append((variant.betas, ",".join(listed)))
     path = variant.stream_path if streams else variant.path
-    return Call(path.format(model=model), tuple(headers), made)
+    return Call(path.format(model=quote(model, safe=_PLAIN)), tuple(headers), made)
 
 
 def count_call(variant: Variant, body: Mapping[str, Any], *, betas: Iterable[str] = ()) -> Call | None:

@@ -59,6 +59,14 @@ def shown(made: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(data) for data in found]
 
 
+def meaningful(made: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether our reader of chat answers finds something to show in chunks."""
+    reader = _reader(ASKED)
+    for chunk in made:
+        reader.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    return reader.meaningful
+
+
 def completion(made: dict[str, Any]) -> dict[str, Any]:
     """What our reader of chat answers makes of a whole completion."""
     reader = _reader({**ASKED, "stream": False})

@@ -81,6 +81,7 @@ def as_shown(case: str) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.row("B346", "B347", "B348")
 @pytest.mark.parametrize("case", WHOLE)
 def test_what_a_provider_of_this_protocol_said_comes_back_as_it_was(case: str) -> None:
     """Through the chat form and back, streamed and whole: blocks, signatures, the end, the counts."""
@@ -103,6 +104,7 @@ def test_the_first_words_are_sent_as_soon_as_they_are_there() -> None:
     assert [name for name, _ in events(made)] == ["message_start", "content_block_start", "content_block_delta"]
 
 
+@pytest.mark.row("B349")
 def test_thoughts_that_nobody_signed_are_a_block_with_an_empty_signature() -> None:
     """As many servers of open models send them: `reasoning_content`, then `content`."""
     sent = [
@@ -222,6 +224,7 @@ def test_a_ping_is_these_bytes() -> None:
     assert PING == b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
+@pytest.mark.row("B296")
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [

@@ -6,58 +6,24 @@ import pytest
 
 from gateway.protocols.anthropic_messages.client_request import chat_form
 from gateway.protocols.openai_chat import parse
-from gateway.wire.errors import InvalidRequest
-
-HI = {"role": "user", "content": "hi"}
-EPHEMERAL = {"type": "ephemeral"}
-PNG = "iVBORw0KGgo="
-PDF = "JVBERi0xLjQ="
-SIGNATURE = "EqQBinvented+signature/1=="
-
-
-def body(*messages: Any, **fields: Any) -> dict[str, Any]:
-    return {"model": "acme/m-1", "max_tokens": 64, "messages": list(messages) or [HI], **fields}
-
-
-def chat(*messages: Any, **fields: Any) -> dict[str, Any]:
-    """The chat body, which the chat form takes."""
-    form = chat_form(body(*messages, **fields))
-    parse(form.body, 1_000)
-    return form.body
+from tests.protocols.anthropic_messages.requests import (
+    EPHEMERAL,
+    HI,
+    PDF,
+    PNG,
+    SIGNATURE,
+    assistant,
+    body,
+    chat,
+    refused,
+    result,
+    text,
+    use,
+    user,
+)
 
 
-def user(*blocks: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "content": list(blocks)}
-
-
-def assistant(*blocks: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "assistant", "content": list(blocks)}
-
-
-def text(said: str, **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": said, **more}
-
-
-def use(id: str, name: str = "f", **given: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": name, "input": given}
-
-
-def result(id: str, content: Any = None, **more: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": id, **({} if content is None else {"content": content}), **more}
-
-
-def refused(*messages: Any, **fields: Any) -> str | None:
-    """The parameter that a refusal names."""
-    with pytest.raises(InvalidRequest) as caught:
-        form = chat_form(body(*messages, **fields))
-        try:
-            parse(form.body, 1_000)
-        except InvalidRequest as error:
-            error.param = form.param(error.param)
-            raise
-    return caught.value.param
-
-
+@pytest.mark.row("B345")
 def test_a_plain_request() -> None:
     fields = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop_sequences": ["END"], "stream": True}
     made = chat(HI, **fields, system="Be brief.", metadata={"user_id": "u-1"}, service_tier="standard_only")
@@ -194,6 +160,7 @@ def test_a_seal_that_was_changed_is_refused_by_name() -> None:
         assert refused(HI, assistant(block)) is not None
 
 
+@pytest.mark.row("B343")
 def test_tools_and_the_choice_among_them() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     tools = [
@@ -220,6 +187,18 @@ def test_tools_and_the_choice_among_them() -> None:
         assert chat(tools=tools, tool_choice=choice)["tool_choice"] == meant
 
 
+@pytest.mark.row("B137")
+def test_a_search_of_the_web_is_the_chat_form_s_as_far_as_it_has_fields_for_it() -> None:
+    place = {"type": "approximate", "city": "Oslo"}
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3, "user_location": place}
+    form = chat_form(body(tools=[tool]))
+    parse(form.body, 1_000)
+    approximate = {"type": "approximate", "approximate": {"city": "Oslo"}}
+    assert form.body["web_search_options"] == {"user_location": approximate}
+    assert (form.only_native, form.ignored) == ((), ("tools[0].max_uses",))
+    assert refused(tools=[{**tool, "user_location": "Oslo"}]) == "tools[0].user_location"
+
+
 def test_a_name_longer_than_the_chat_form_has_is_made_fit_everywhere_and_told_back() -> None:
     name = "mcp__" + "x" * 90
     form = chat_form(
@@ -239,6 +218,7 @@ def test_a_name_longer_than_the_chat_form_has_is_made_fit_everywhere_and_told_ba
     assert form.names == {short: name}
 
 
+@pytest.mark.row("B342")
 @pytest.mark.parametrize(
     ("fields", "reasoning"),
     [
@@ -256,6 +236,7 @@ def test_how_much_to_think(fields: dict[str, Any], reasoning: Any) -> None:
     assert chat(**fields).get("reasoning") == reasoning
 
 
+@pytest.mark.row("B344")
 def test_a_structured_answer_in_both_spellings() -> None:
     form = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
     expected = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form["schema"], "strict": True}}
@@ -289,11 +270,25 @@ def test_fields_that_nobody_here_knows_are_named_and_do_not_stop_a_translation()
 @pytest.mark.parametrize(
     ("fields", "paths"),
     [
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, ("tools[0].type",)),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "s", "allowed_domains": ["a.example"]}]},
+            ("tools[0].type",),
+        ),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "s"}], "tool_choice": {"type": "tool", "name": "s"}},
+            ("tool_choice.type",),
+        ),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, ("tools[0].type",)),
         (
             {"tools": [{"name": "f", "input_schema": {}, "allowed_callers": ["code_execution"]}]},
             ("tools[0].allowed_callers",),
+        ),
+        (
+            {
+                "tools": [{"type": "web_search_20250305", "name": "s"}, {"name": "f", "input_schema": {}}],
+                "tool_choice": {"type": "tool", "name": "s"},
+            },
+            ("tool_choice.name",),
         ),
         ({"mcp_servers": [{"name": "x"}], "container": "c"}, ("mcp_servers", "container")),
         ({"inference_geo": "eu"}, ("inference_geo",)),
@@ -320,77 +315,6 @@ def test_blocks_that_only_this_protocol_has_are_named(message: Any, path: str) -
     form = chat_form(body(HI, message, HI))
     assert form.only_native == (f"messages[1].content[0].{path}",)
     parse(form.body, 1_000)
-
-
-@pytest.mark.parametrize(
-    ("message", "param"),
-    [
-        ({"role": "user"}, "messages[0].content"),
-        ({"content": "hi"}, "messages[0].role"),
-        ({"role": "tool", "content": "hi"}, "messages[0].role"),
-        (5, "messages[0]"),
-        ({"role": "user", "content": 5}, "messages[0].content"),
-        (user(5), "messages[0].content[0]"),  # type: ignore[arg-type]
-        (user({"text": "hi"}), "messages[0].content[0].type"),
-        (user({"type": "text"}), "messages[0].content[0].text"),
-        (user({"type": "image"}), "messages[0].content[0].source"),
-        (user({"type": "image", "source": {"type": "magic"}}), "messages[0].content[0].source.type"),
-        (
-            user({"type": "image", "source": {"type": "base64", "data": PNG}}),
-            "messages[0].content[0].source.media_type",
-        ),
-        (user(text("hi", cache_control={"type": "eternal"})), "messages[0].content[0].cache_control.type"),
-        (user(result("")), "messages[0].content[0].tool_use_id"),
-        (user({"type": "container_upload", "file_id": "f"}), "messages[0].content[0].file_id"),
-        (user(result("a", is_error="yes")), "messages[0].content[0].is_error"),
-        (assistant({"type": "tool_use", "id": "a", "name": "f", "input": "x"}), "messages[0].content[0].input"),
-        (assistant({"type": "thinking", "signature": "x"}), "messages[0].content[0].thinking"),
-        (assistant({"type": "redacted_thinking", "data": ""}), "messages[0].content[0].data"),
-    ],
-)
-def test_a_wrong_turn_is_refused_by_its_path(message: Any, param: str) -> None:
-    assert refused(message) == param
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"max_tokens": None}, "max_tokens"),
-        ({"max_tokens": -1}, "max_tokens"),
-        ({"max_tokens": 1.5}, "max_tokens"),
-        ({"model": None}, "model"),
-        ({"messages": []}, "messages"),
-        ({"messages": None}, "messages"),
-        ({"messages": {}}, "messages"),
-        ({"temperature": 1.5}, "temperature"),
-        ({"top_p": 2}, "top_p"),
-        ({"top_k": -1}, "top_k"),
-        ({"stream": "yes"}, "stream"),
-        ({"system": 5}, "system"),
-        ({"system": [{"type": "image"}]}, "system[0].type"),
-        ({"stop_sequences": "END"}, "stop_sequences"),
-        ({"stop_sequences": [""]}, "stop_sequences"),
-        ({"stop_sequences": ["x"] * 17}, "stop_sequences"),
-        ({"metadata": {"user_id": "a\nb"}}, "metadata.user_id"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),
-        ({"output_config": {"effort": "huge"}}, "output_config.effort"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
-        ({"service_tier": "fast"}, "service_tier"),
-        ({"tools": {}}, "tools"),
-        ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name"),
-        ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "f", "input_schema": []}]}, "tools[0].input_schema"),
-        (
-            {"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "g"}},
-            "tool_choice.name",
-        ),
-        ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "most"}}, "tool_choice.type"),
-        ({"api_base": "https://x.example"}, "api_base"),
-        ({"provider": {"routing": {"type": "x"}}}, "provider.routing.type"),
-    ],
-)
-def test_a_wrong_field_is_refused_by_its_name(fields: dict[str, Any], param: str) -> None:
-    assert refused(**fields) == param
 
 
 def test_a_path_of_the_chat_form_is_told_as_the_client_knows_it() -> None:

@@ -12,6 +12,7 @@ from gateway.wire.errors import InvalidRequest
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 
 
+@pytest.mark.row("B350")
 def test_a_request_is_counted_by_what_is_said_in_it_and_its_pictures() -> None:
     asked = {"model": "m", "system": "a" * 40, "messages": [{"role": "user", "content": "b" * 60}]}
     plain = parse(count_form(asked).body, 1_000)

@@ -83,6 +83,15 @@ def test_who_goes_on_from_another_one_s_call_does_not_think_in_a_budget() -> Non
     assert native.upstream_body({**asked, "thinking": budget}, model="m", output_cap=None).body["thinking"] == budget
 
 
+def test_what_another_one_cited_does_not_go() -> None:
+    page = {"type": "web_search_result_location", "url": "https://x.example", "title": "", "cited_text": ""}
+    said = {"type": "text", "text": "Sun.", "citations": [{**page, "encrypted_index": ""}]}
+    own = {"type": "text", "text": "Rain.", "citations": [{**page, "encrypted_index": "Eo8B"}]}
+    asked = {"model": "m", "max_tokens": 9, "messages": [HI, {"role": "assistant", "content": [said, own]}, HI]}
+    made = native.upstream_body(asked, model="m", output_cap=None).body["messages"][1]["content"]
+    assert made == [{"type": "text", "text": "Sun.", "citations": None}, own]
+
+
 def test_a_turn_of_another_one_s_thoughts_alone_does_not_go() -> None:
     sealed = {"type": "redacted_thinking", "data": "sealed:e30="}
     asked = {"model": "m", "max_tokens": 9, "messages": [HI, {"role": "assistant", "content": [sealed]}, HI]}
@@ -123,6 +132,7 @@ def test_a_whole_message_passes() -> None:
 BODY = {"model": "m-1:0", "max_tokens": 9, "messages": [HI], "stream": True}
 
 
+@pytest.mark.row("B017")
 @pytest.mark.parametrize(
     ("variant", "expected"),
     [
@@ -161,6 +171,12 @@ def test_each_variant_is_called_its_own_way(variant: str, expected: Call) -> Non
     assert call(VARIANTS[variant], BODY, betas=["a-1", "b-2", "a-1"]) == expected
 
 
+def test_a_name_with_a_slash_stays_one_segment() -> None:
+    arn = "arn:aws:bedrock:us-east-1:1:inference-profile/us.m-1"
+    made = call(VARIANTS["invoke"], {**BODY, "model": arn})
+    assert made.path == "/model/arn:aws:bedrock:us-east-1:1:inference-profile%2Fus.m-1/invoke-with-response-stream"
+
+
 def test_without_a_stream_or_betas() -> None:
     whole = {name: value for name, value in BODY.items() if name != "stream"}
     assert [call(variant, whole).path for variant in VARIANTS.values()] == [
@@ -181,6 +197,7 @@ def test_tokens_are_counted_where_there_is_somebody_to_count_them() -> None:
     assert raw.body == {**body, "anthropic_version": "vertex-2023-10-16"}
 
 
+@pytest.mark.row("B339")
 def test_betas_and_versions_of_a_client_s_headers() -> None:
     assert read_betas(None) == read_betas("") == ()
     assert read_betas("claude-code-20250219, effort-2025-11-24,claude-code-20250219,\r\nX: y,A B") == (

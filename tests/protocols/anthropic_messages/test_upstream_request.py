@@ -4,56 +4,27 @@ from typing import Any
 
 import pytest
 
-from gateway.protocols.anthropic_messages.forms.takes import PLAIN, Takes
-from gateway.protocols.anthropic_messages.upstream_request import Reading, Sent, body
-from gateway.protocols.openai_chat import parse
-from gateway.wire.errors import InvalidRequest
-
-HI = {"role": "user", "content": "hi"}
-EPHEMERAL = {"type": "ephemeral"}
-ADAPTIVE = Takes(adaptive=True)
-OLD = Takes(formats=False)
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOL = {"type": "function", "function": {"name": "get_w", "parameters": WEATHER}}
-
-
-def sent(*messages: Any, takes: Takes = PLAIN, cap: int | None = 4000, **fields: Any) -> Sent:
-    asked = {"model": "acme/m-1", "messages": list(messages) or [HI], **fields}
-    return body(parse(asked, 1_000).body, model="up-1", output_cap=cap, stream=False, takes=takes)
-
-
-def turns(*messages: Any, **fields: Any) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = sent(*messages, **fields).body["messages"]
-    return made
+from gateway.protocols.anthropic_messages.forms.takes import Takes
+from gateway.protocols.anthropic_messages.upstream_request import Reading
+from tests.protocols.anthropic_messages.chats import (
+    ADAPTIVE,
+    EPHEMERAL,
+    HI,
+    OLD,
+    TOOL,
+    WEATHER,
+    answered,
+    called,
+    refused,
+    result,
+    sent,
+    text,
+    turns,
+    use,
+)
 
 
-def refused(*messages: Any, **fields: Any) -> str | None:
-    with pytest.raises(InvalidRequest) as caught:
-        sent(*messages, **fields)
-    return caught.value.param
-
-
-def text(said: str, **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": said, **more}
-
-
-def called(*ids: str, arguments: str = "{}", content: Any = None, **more: Any) -> dict[str, Any]:
-    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}} for id in ids]
-    return {"role": "assistant", "content": content, "tool_calls": calls, **more}
-
-
-def answered(id: str, content: Any = "1") -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": id, "content": content}
-
-
-def use(id: str, given: Any = None) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": "f", "input": given or {}}
-
-
-def result(id: str, **more: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": id, **more}
-
-
+@pytest.mark.row("B080")
 def test_a_plain_request() -> None:
     made = sent({"role": "system", "content": "Be brief."}, HI, temperature=0.5, stop=["END"], user="u-1", top_k=5)
     assert made.body == {
@@ -95,6 +66,16 @@ def test_ids_that_a_provider_would_refuse_are_made_fit_and_stay_apart() -> None:
     assert len(set(uses)) == 3 and uses[1] == "functions_get_w_0"
     assert all(id.replace("_", "").isalnum() and len(id) <= 256 for id in uses)
     assert uses == [block["id"] for block in turns(HI, called(*ids))[1]["content"]]
+
+
+def test_an_id_that_two_turns_share_is_two_calls() -> None:
+    """As some servers of open models number calls: from 0 in each turn."""
+    made = turns(HI, called("call_0"), answered("call_0"), called("call_0"), answered("call_0", "2"))
+    ids = [made[at]["content"][0]["id"] for at in (1, 3)]
+    assert ids[0] == "call_0" != ids[1]
+    assert [made[at]["content"] for at in (2, 4)] == [[result(ids[0], content="1")], [result(ids[1], content="2")]]
+    twice = turns(HI, called("a", "a"), answered("a"), answered("a", "2"))
+    assert [block["id"] for block in twice[1]["content"]] == [block["tool_use_id"] for block in twice[2]["content"]]
 
 
 @pytest.mark.parametrize("content", ["", None, [text("")], " \n", [text(" ")]])
@@ -151,6 +132,7 @@ def test_the_older_form_of_calls() -> None:
     ]
 
 
+@pytest.mark.row("B058")
 def test_thoughts_of_its_own_come_first_and_those_of_others_do_not_go() -> None:
     own = {"type": "reasoning.text", "text": "So.", "signature": "Eq==", "format": "anthropic-claude-v1", "index": 0}
     hidden = {"type": "reasoning.encrypted", "data": "Emw=", "format": "anthropic-claude-v1", "index": 1}
@@ -167,6 +149,7 @@ def test_thoughts_of_its_own_come_first_and_those_of_others_do_not_go() -> None:
     ]
 
 
+@pytest.mark.row("B191")
 @pytest.mark.parametrize(
     ("fields", "takes", "cap", "thinking", "effort"),
     [
@@ -192,6 +175,7 @@ def test_how_much_to_think_within_the_provider_s_bounds(
     assert made.ignored == ()
 
 
+@pytest.mark.row("B062")
 def test_who_goes_on_from_another_one_s_call_does_not_think_in_a_budget() -> None:
     made = sent(HI, called("a"), answered("a"), reasoning_effort="high")
     assert "thinking" not in made.body and made.ignored == ("reasoning",)
@@ -239,6 +223,7 @@ def test_tools() -> None:
     assert "tools" not in sent(HI, tools=[]).body
 
 
+@pytest.mark.row("B127")
 @pytest.mark.parametrize(
     ("fields", "choice"),
     [
@@ -265,6 +250,7 @@ def test_a_choice_among_some_of_the_tools_leaves_out_the_others() -> None:
     assert [tool["name"] for tool in made["tools"]] == ["f"] and made["tool_choice"] == {"type": "any"}
 
 
+@pytest.mark.row("B129")
 def test_a_forced_call_and_thinking_exclude_each_other_by_name() -> None:
     named = {"type": "function", "function": {"name": "get_w"}}
     for takes in (Takes(), ADAPTIVE):
@@ -319,6 +305,7 @@ def test_a_structured_answer_as_what_a_tool_is_given() -> None:
     assert "output_config" not in beside.body
 
 
+@pytest.mark.row("B202")
 def test_any_json_object_is_a_tool_s_input_or_where_it_thinks_a_wish() -> None:
     made = sent(HI, response_format={"type": "json_object"})
     assert made.body["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
@@ -338,58 +325,6 @@ def test_searches_of_the_web_are_bounded() -> None:
         }
     ]
     assert made.ignored == ("web_search_options.search_context_size",)
-
-
-def picture(url: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
-
-
-@pytest.mark.parametrize(
-    ("url", "kind", "data"),
-    [
-        ("data:image/jpg;base64,/9j/4AAQ", "image/jpeg", "/9j/4AAQ"),
-        ("data:image/png;base64,/9j/4AAQSkZJRg==", "image/jpeg", "/9j/4AAQSkZJRg=="),
-        ("data:IMAGE/PNG;charset=x;base64,iVBORw0KGgo=", "image/png", "iVBORw0KGgo="),
-        ("data:image/png;base64,iVBOR\nw0KGgo", "image/png", "iVBORw0KGgo="),
-        ("data:image/jpeg;base64,_9j_4AAQ", "image/jpeg", "/9j/4AAQ"),
-        ("data:image/webp;base64,UklGRiQAAABXRUJQVlA4", "image/webp", "UklGRiQAAABXRUJQVlA4"),
-    ],
-)
-def test_a_picture_is_what_its_bytes_say(url: str, kind: str, data: str) -> None:
-    assert turns(picture(url))[0]["content"] == [
-        {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
-    ]
-
-
-@pytest.mark.parametrize("url", ["data:image/heic;base64,AAAAGGZ0eXBoZWlj", "data:image/png;base64,aGVsbG8gd29ybGQ="])
-def test_what_is_no_picture_that_is_taken_is_refused_by_its_path(url: str) -> None:
-    assert refused(HI, picture(url)) == "messages[1].content[0].image_url.url"
-
-
-def test_pictures_by_their_address_where_they_are_taken() -> None:
-    url = "https://pictures.example/1.png"
-    assert turns(picture(url))[0]["content"][0]["source"] == {"type": "url", "url": url}
-    assert refused(picture(url), takes=Takes(urls=False)) == "messages[0].content[0]"
-
-
-def file(**inner: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "file", "file": inner}]}
-
-
-def test_documents() -> None:
-    pdf = file(filename="a.pdf", file_data="data:application/pdf;base64,JVBERi0=")
-    assert turns(pdf)[0]["content"] == [
-        {
-            "type": "document",
-            "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
-            "title": "a.pdf",
-        }
-    ]
-    notes = file(filename="a.md", file_data="data:text/markdown;base64,YWJj")
-    source = {"type": "text", "media_type": "text/plain", "data": "abc"}
-    assert turns(notes)[0]["content"] == [{"type": "document", "source": source, "title": "a.md"}]
-    sheet = file(filename="a.xlsx", file_data="data:application/vnd.ms-excel;base64,AAAA")
-    assert refused(sheet) == "messages[0].content[0].file.file_data"
 
 
 def said(part: dict[str, Any]) -> dict[str, Any]:

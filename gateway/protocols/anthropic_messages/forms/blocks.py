@@ -1,6 +1,7 @@
 """A whole message of the chat form as blocks of this protocol, and the parts that a stream shares with it."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.protocols.anthropic_messages.forms import thoughts
@@ -18,7 +19,7 @@ class Call:
 
     __slots__ = ("_depth", "_escape", "_pieces", "_quoted", "id", "name", "whole")
 
-    def __init__(self, call: dict[str, Any], names: dict[str, str]) -> None:
+    def __init__(self, call: dict[str, Any], names: Mapping[str, str]) -> None:
         """`call` is its first fragment."""
         inner = call.get("function") or call.get("custom") or {}
         self.id = call.get("id") or ""
@@ -56,7 +57,7 @@ class Call:
         return to_input("".join(self._pieces))
 
 
-def blocks(message: dict[str, Any], names: dict[str, str]) -> list[dict[str, Any]]:
+def blocks(message: dict[str, Any], names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The blocks of a message: what was thought, said and called. `names` as of `client_answer.whole`."""
     details = [entry for entry in message.get("reasoning_details") or () if type(entry) is dict]
     if not details and (text := message.get("reasoning") or message.get("reasoning_content")):

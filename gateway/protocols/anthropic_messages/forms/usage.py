@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 _READ, _WRITTEN = "cache_read_input_tokens", "cache_creation_input_tokens"
+_NAMES = frozenset(
+    {"input_tokens", _READ, _WRITTEN, "cache_creation", "output_tokens", "output_tokens_details", "server_tool_use"}
+)
 _LIVES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+
+_INNER = frozenset({*_LIVES, "thinking_tokens", "web_search_requests"})
 
 
 class Counts:
@@ -26,10 +31,14 @@ class Counts:
         """One more report; what is no object says nothing."""
         if type(usage) is not dict:
             return
-        for name, value in usage.items():
+        for name in _NAMES & usage.keys():
+            value = usage[name]
             known = self._known.get(name)
             if type(value) is dict and type(known) is dict:
-                self._known[name] = {**known, **{inner: count for inner, count in value.items() if count}}
+                self._known[name] = {
+                    **known,
+                    **{inner: value[inner] for inner in _INNER & value.keys() if value[inner]},
+                }
             elif value or name not in self._known:
                 self._known[name] = value
 
