@@ -44,7 +44,6 @@ SPARE_BYTES = 65_536
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
     """Answers a call: parts of the stream, or the whole body as the only part."""
-    client = _client(call)
     async with Generation(process, call) as generation:
         try:
             while True:
@@ -66,7 +65,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 error.headers["x-generation-id"] = call.id
                 raise
             let_go(error)
-            yield client.error_event(error, call.dialect, call.request_id)
+            yield _error_event(generation, error)
             return
         except asyncio.CancelledError:
             reason = generation.was_cut()
@@ -76,7 +75,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             if not generation.begun:
                 reason.headers["x-generation-id"] = call.id
                 raise reason from None
-            yield client.error_event(reason, call.dialect, call.request_id)
+            yield _error_event(generation, reason)
             return
         yield last
 
@@ -160,6 +159,14 @@ def _too_long(most_bytes: int) -> UpstreamFault:
     rule = f"{BYTES_A_TOKEN} for each token that it may have and {SPARE_BYTES} more"
     message = f"The provider's answer is longer than {most_bytes} bytes: {rule}."
     return UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows", message=message)
+
+
+def _error_event(generation: Generation, error: GatewayError) -> bytes:
+    call, reader = generation.call, generation.attempt.reader
+    if reader is not None:
+        return reader.error_event(error, call.request_id)
+    ours = _ours(generation, generation.attempt.candidate)
+    return _client(call).writer(call.asked, ours).error_event(error, call.dialect, call.request_id)
 
 
 def _client(call: Call) -> ClientSide:

@@ -7,7 +7,19 @@ from django.views.generic import RedirectView
 from gateway.console import health_board, model_board, refusals
 from gateway.console.login import login
 from gateway.door.unknown import UNVERSIONED, UnknownPath
-from gateway.endpoints import chat, files, generations, management, messages, models, performance, probes, statistics
+from gateway.endpoints import (
+    chat,
+    files,
+    generate_content,
+    generations,
+    management,
+    messages,
+    models,
+    performance,
+    probes,
+    responses,
+    statistics,
+)
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
 
@@ -15,6 +27,7 @@ handler403, handler404 = refusals.forbidden, refusals.not_found
 
 v1 = [
     path("chat/completions", chat.ChatCompletions.as_view()),
+    path("responses", responses.Responses.as_view()),
     path("messages", messages.Messages.as_view()),
     path("route", chat.Route.as_view()),
     path("models", models.Models.as_view()),
@@ -42,6 +55,10 @@ anthropic = [
 ]
 
 google = [
+    re_path(
+        r"^models/(?P<name>.+):(?P<method>generateContent|streamGenerateContent)$",
+        generate_content.GenerateContent.as_view(),
+    ),
     path("models", models.Models.as_view(shape=GOOGLE)),
     path("models/<path:name>", models.OneModel.as_view(shape=GOOGLE)),
 ]

@@ -7,7 +7,9 @@ one, the client's body passes with every field it had; else it goes through the 
 from typing import NamedTuple
 
 from gateway.protocols.anthropic_messages import sides as anthropic_messages
+from gateway.protocols.google_gemini import sides as google_gemini
 from gateway.protocols.openai_chat import sides as openai_chat
+from gateway.protocols.openai_responses import sides as openai_responses
 from gateway.protocols.sides import ClientSide, UpstreamSide
 
 
@@ -21,5 +23,7 @@ class WireProtocol(NamedTuple):
 CHAT = "openai_chat"
 PROTOCOLS: dict[str, WireProtocol] = {
     CHAT: WireProtocol(openai_chat.Client(), openai_chat.Upstream()),
+    openai_responses.NAME: WireProtocol(openai_responses.Client(), openai_responses.Upstream()),
     anthropic_messages.NAME: WireProtocol(anthropic_messages.Client(), anthropic_messages.Upstream()),
+    google_gemini.NAME: WireProtocol(google_gemini.Client(), google_gemini.Upstream()),
 }

@@ -177,6 +177,9 @@ class Writer(Protocol):
     def whole(self, answer: dict[str, Any]) -> bytes:
         """The body for a client that does not stream."""
 
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """How the stream tells that it failed."""
+
 
 class Passing(Protocol):
     """Hands an answer on to a client of the same protocol; `usage` is as the chat form shows it."""
@@ -189,6 +192,9 @@ class Passing(Protocol):
 
     def whole(self, answer: dict[str, Any], usage: Mapping[str, Any] | None) -> bytes:
         """A whole body as it goes on."""
+
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """How the stream tells that it failed."""
 
 
 class Sent(NamedTuple):
@@ -221,9 +227,6 @@ class ClientSide(Protocol):
 
     def error(self, error: GatewayError, dialect: Dialect, request_id: str) -> dict[str, Any]:
         """The body of a failed request."""
-
-    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
-        """How a stream that has begun tells of a failure."""
 
 
 class UpstreamSide(Protocol):

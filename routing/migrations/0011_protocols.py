@@ -29,7 +29,9 @@ class Migration(migrations.Migration):
             models.CharField(
                 choices=[
                     ("openai_chat", "OpenAI chat completions"),
+                    ("openai_responses", "OpenAI Responses"),
                     ("anthropic_messages", "Anthropic Messages"),
+                    ("google_gemini", "Google generateContent"),
                 ],
                 default="openai_chat",
                 max_length=32,

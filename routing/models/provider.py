@@ -37,7 +37,9 @@ class Protocol(models.TextChoices):
     """A wire protocol: the module of `gateway/protocols` that speaks it."""
 
     OPENAI_CHAT = "openai_chat", "OpenAI chat completions"
+    OPENAI_RESPONSES = "openai_responses", "OpenAI Responses"
     ANTHROPIC_MESSAGES = "anthropic_messages", "Anthropic Messages"
+    GOOGLE_GEMINI = "google_gemini", "Google generateContent"
 
 
 class Variant(models.TextChoices):

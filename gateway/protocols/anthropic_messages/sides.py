@@ -77,6 +77,10 @@ class MessagesWriter:
         """The body of a message."""
         return whole(answer, self._names)
 
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """The event that ends a stream which failed."""
+        return faults.error_event(error, dialect, request_id)
+
 
 class PassingMessages(native.Passing):
     """Hands an answer on."""
@@ -84,6 +88,10 @@ class PassingMessages(native.Passing):
     def whole(self, answer: dict[str, Any], usage: Mapping[str, Any] | None) -> bytes:
         """A whole message."""
         return native.whole(answer, id=self._id, model=self._model, counts=usage)
+
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """The event that ends a stream which failed."""
+        return faults.error_event(error, dialect, request_id)
 
 
 class Client:
@@ -101,10 +109,6 @@ class Client:
     def error(self, error: GatewayError, dialect: Dialect, request_id: str) -> dict[str, Any]:
         """The body of a failed request."""
         return faults.envelope(error, dialect, request_id)
-
-    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
-        """How a stream that has begun tells of a failure."""
-        return faults.error_event(error, dialect, request_id)
 
 
 class Upstream:

@@ -28,10 +28,6 @@ class Client:
         """The body of a failed request."""
         return error.body(dialect, request_id)
 
-    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
-        """How a stream that has begun tells of a failure."""
-        return faults.error_event(error, dialect, request_id)
-
 
 class Upstream:
     """Upstreams of the chat form, of any vendor."""

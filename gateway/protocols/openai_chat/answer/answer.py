@@ -334,6 +334,11 @@ class AnswerReader:
             answer["usage"] = usage
         return self._writer.whole(answer)
 
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:
+        """How the stream tells that it failed; nothing follows."""
+        teller = self._writer if self._passing is None else self._passing
+        return teller.error_event(error, self._dialect, request_id)
+
     def _shown_usage(self) -> dict[str, Any] | None:
         reported = self._reported
         tokens = reported.tokens if self._usage is None else self._usage
@@ -437,9 +442,8 @@ class AnswerReader:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
-        elif self._streams and not self.stopped:
-            if frame := self._writer.foreign(name, chunk):
-                out.append(frame)
+        elif self._streams and not self.stopped and (frame := self._writer.foreign(name, chunk)):
+            out.append(frame)
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""

@@ -5,7 +5,10 @@ from typing import Any
 
 import msgspec
 
+from gateway.protocols.openai_chat.answer import faults
 from gateway.wire import sse
+from gateway.wire.dialects import Dialect
+from gateway.wire.errors import GatewayError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,6 +34,10 @@ class ChatWriter:
     def whole(self, answer: dict[str, Any]) -> bytes:
         """The body of a completion."""
         return _encode(answer)
+
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """The event that ends a stream which failed after it began."""
+        return faults.error_event(error, dialect, request_id)
 
 
 CHAT = ChatWriter()
