@@ -78,7 +78,9 @@ def test_every_field_of_the_configuration() -> None:
         "logprobs": 3,
         "responseModalities": ["TEXT", "IMAGE"],
     }
-    body = read(generationConfig=config).body
+    form = read(generationConfig=config)
+    assert form.hints == ("top_k",)
+    body = form.body
     del body["messages"]
     assert body == {
         "model": "m-1",
