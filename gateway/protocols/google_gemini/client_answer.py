@@ -30,6 +30,7 @@ class ClientAnswer:
 
     - `form`: what the client asked, `id` and `model`: what it is shown
     - `events`: the stream is one of events, else an array
+    - `content_type`: of a stream
     - `keep_alive`: what may be sent while a client waits: blanks, for one of Google's SDKs takes a comment for JSON and
       another one waits behind it for ever
     """
@@ -42,6 +43,7 @@ class ClientAnswer:
         self._candidates: dict[int, _Candidate] = {}
         self._usage: dict[str, Any] | None = None
         self._held: list[dict[str, Any]] = []  # A provider's own events of the end.
+        self.content_type = "text/event-stream" if events else "application/json"
         self.keep_alive = b"\n\n" if events else b"\n"
 
     def chunk(self, chunk: dict[str, Any]) -> bytes:
@@ -167,6 +169,8 @@ class _Candidate:
                 self._text.append(said)
         pictures = {entry["image"]: entry["data"] for entry in sealed if type(entry.get("image")) is int}
         parts += self._pictures(delta, pictures)
+        # Parts of Google's own that a chat has no place for: code that was run, sound.
+        parts += [part for part in delta.get("content_parts") or () if type(part) is dict and "type" not in part]
         for call in delta.get("tool_calls") or ():
             parts += self._take_call(call)
         self._annotations += delta.get("annotations") or ()

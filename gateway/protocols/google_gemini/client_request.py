@@ -30,6 +30,7 @@ _SAME = {
     "responseLogprobs": "logprobs",
     "logprobs": "top_logprobs",
 }
+_HINTS = ("top_k",)
 _SCHEMAS = {"responseSchema": True, "responseJsonSchema": False}  # of which kind
 _EFFORTS = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high", "XHIGH": "xhigh", "MAX": "max"}
 _MODALITIES = ("TEXT", "IMAGE", "MODALITY_UNSPECIFIED")
@@ -55,6 +56,7 @@ class ChatForm:
     - `body`: what `openai_chat.parse` takes
     - `only_native`: paths of what only an offer of this same protocol can take
     - `names`: functions that the client knows by other names than the chat form
+    - `hints`: fields of the body that OpenAI's protocol lacks; a server that does not list them may refuse them
     - `shows_thoughts`: it wants to see what the model thought
     - `places`: where messages and their parts came from, by their paths in the chat form
     """
@@ -62,6 +64,7 @@ class ChatForm:
     body: dict[str, Any]
     only_native: tuple[str, ...]
     names: Names
+    hints: tuple[str, ...]
     shows_thoughts: bool
     places: dict[str, str]
 
@@ -101,7 +104,8 @@ def chat_form(body: Any, *, model: str, stream: bool) -> ChatForm:
     only_native += _rest(fields, made, model)
     if stream:
         made |= {"stream": True, "stream_options": {"include_usage": True}}
-    return ChatForm(made, tuple(only_native), names, shows_thoughts, talk.places)
+    hints = tuple(name for name in _HINTS if name in made)
+    return ChatForm(made, tuple(only_native), names, hints, shows_thoughts, talk.places)
 
 
 def counted_form(body: Any, *, model: str) -> ChatForm:

@@ -216,6 +216,12 @@ def test_ends(finish: str, native: str | None, told: str) -> None:
     assert end(chunk({"content": "x"}), chunk({}, finish, **more_said))["finishReason"] == told
 
 
+def test_parts_that_only_google_has_stay_what_they_are() -> None:
+    code = {"executableCode": {"language": "PYTHON", "code": "1"}}
+    made = parts_of(events(chunk({"content_parts": [code, {"type": "strange"}]}), chunk({}, "stop")))
+    assert made == [code, {"text": ""}]
+
+
 def test_a_refusal_is_what_was_said() -> None:
     assert parts_of(events(chunk({"refusal": "No."}), chunk({}, "stop")))[0] == {"text": "No."}
 

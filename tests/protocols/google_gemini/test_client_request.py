@@ -78,7 +78,9 @@ def test_every_field_of_the_configuration() -> None:
         "logprobs": 3,
         "responseModalities": ["TEXT", "IMAGE"],
     }
-    body = read(generationConfig=config).body
+    form = read(generationConfig=config)
+    assert form.hints == ("top_k",)
+    body = form.body
     del body["messages"]
     assert body == {
         "model": "m-1",
@@ -210,6 +212,15 @@ def test_a_result_without_a_call_is_refused() -> None:
     twice = {"parts": [*answer["parts"], *answer["parts"]]}
     error = refused(contents=[USER, {"role": "model", "parts": [CALL]}, twice])
     assert error.param == "contents[2].parts[1].functionResponse"
+
+
+def test_a_turn_may_come_in_several_contents() -> None:
+    first, second = ({"role": "model", "parts": [CALL]} for _ in "ab")
+    answers = [{"parts": [{"functionResponse": {"name": "get_w", "response": {"n": n}}}]} for n in (1, 2)]
+    history = messages(USER, first, second, *answers)
+    assert [turn.get("tool_call_id") for turn in history[3:]] == ["call_1_0", "call_2_0"]
+    error = refused(contents=[USER, first, USER, second, *answers])
+    assert error.param == "contents[5].parts[0].functionResponse"
 
 
 def test_media_in_a_result_follow_it() -> None:

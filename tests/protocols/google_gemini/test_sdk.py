@@ -10,9 +10,12 @@ import pytest
 from gateway.protocols.google_gemini.client_answer import ClientAnswer
 from gateway.protocols.google_gemini.client_request import ChatForm, chat_form
 from gateway.protocols.google_gemini.errors import envelope
+from gateway.protocols.google_gemini.upstream_request import Ability, body
 from gateway.protocols.openai_chat import parse
 from gateway.wire.errors import RateLimited, UpstreamFault
 from routing.health.faults import Fault
+from tests.protocols.google_gemini.talk import STREAMS, opened, stream_of
+from tests.protocols.google_gemini.test_hostile import CHAT
 
 genai = pytest.importorskip("google.genai")
 types: Any = pytest.importorskip("google.genai.types")
@@ -59,6 +62,25 @@ class Stream(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self._frames
+
+
+@pytest.mark.parametrize("ability", [Ability(signs=True), Ability(levels=("low", "high"), json_schemas=False)])
+def test_a_provider_is_sent_what_its_types_know(ability: Ability) -> None:
+    made = body(CHAT, output_cap=500, ability=ability)
+    for content in made.pop("contents"):
+        types.Content.model_validate(content)
+    types.Content.model_validate(made.pop("systemInstruction"))
+    for tool in made.pop("tools"):
+        types.Tool.model_validate(tool)
+    types.GenerationConfig.model_validate(made.pop("generationConfig"))
+    assert made == {}
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_our_recordings_are_what_its_types_know(case: str) -> None:
+    for event in opened(stream_of(case)):
+        if "error" not in event:
+            types.GenerateContentResponse.model_validate(event)
 
 
 def test_a_text() -> None:

@@ -4,6 +4,7 @@ A call and its result find each other by id, and where a side sent none by name 
 call without an id gets one from its place, which stays what it is while the conversation grows.
 """
 
+from collections import deque
 from typing import Any
 
 from gateway.protocols.google_gemini import signatures
@@ -37,8 +38,9 @@ class Conversation:
         self.places: dict[str, str] = {}
         self.only_native: list[str] = []
         self._names = names
-        self._open: dict[str, list[str]] = {}  # Ids of the calls of the last turn by name, the first one last,
+        self._open: dict[str, deque[str]] = {}  # Ids of the calls of the last turn by name,
         self._waiting: set[str] = set()  # and those that have no result yet.
+        self._heard = False  # Somebody has spoken since.
 
     def add_system(self, instruction: Any) -> None:
         """The `systemInstruction`. Raises `InvalidRequest`."""
@@ -94,6 +96,7 @@ class Conversation:
 
     def _user(self, read: list[tuple[dict[str, Any], str]], path: str) -> None:
         """Results come first, each as its own message: they answer the turn before."""
+        self._heard = True
         said: list[dict[str, Any]] = []
         places: list[str] = []
         for part, where in read:
@@ -146,16 +149,17 @@ class Conversation:
         if id in self._waiting:
             self._waiting.discard(id)
             return id
-        ids = self._open.get(name, [])
+        ids = self._open.get(name)
         while ids:
-            if (first := ids.pop()) in self._waiting:
+            if (first := ids.popleft()) in self._waiting:
                 self._waiting.discard(first)
                 return first
         return None
 
     def _model(self, read: list[tuple[dict[str, Any], str]], path: str, at: int) -> None:
         turn = _Turn()
-        called: dict[str, list[str]] = {}
+        if self._heard:
+            self._open, self._waiting, self._heard = {}, set(), False
         for number, (part, where) in enumerate(read):
             signature = part.get("thoughtSignature")
             if signature is not None:
@@ -164,7 +168,8 @@ class Conversation:
                 turn.think(text(part.get("text", ""), f"{where}.text"), signature)
             elif "functionCall" in part:
                 call = self._call(part["functionCall"], f"{where}.functionCall", f"call_{at}_{number}")
-                called.setdefault(self._names.back(call["function"]["name"]), []).append(call["id"])
+                self._open.setdefault(self._names.back(call["function"]["name"]), deque()).append(call["id"])
+                self._waiting.add(call["id"])
                 turn.call(call, signature)
             elif "text" in part:
                 turn.say(text(part["text"], f"{where}.text"), signature)
@@ -174,8 +179,6 @@ class Conversation:
                 turn.say("", signature)
             else:
                 self.only_native += [f"{where}.{name}" for name in _MEDIA if name in part]
-        self._open = {name: ids[::-1] for name, ids in called.items()}
-        self._waiting = {id for ids in called.values() for id in ids}
         if (message := turn.message()) is not None:
             self._say(message, path)
 
