@@ -190,9 +190,8 @@ class _Tools:
             self._take(tool, f"tools[{at}]", ignored)
         for at, function in enumerate(chat.get("functions") or ()):
             if type(function.get("parameters") or {}) is not dict:
-                raise wrong(
-                    f"Parameter functions[{at}].parameters must be an object.", f"functions[{at}].parameters", TYPE
-                )
+                param = f"functions[{at}].parameters"
+                raise wrong(f"Parameter {param} must be an object.", param, TYPE)
             self._tools.append(self._function(function))
         if (search := chat.get("web_search_options")) is not None:
             self._search(search, ignored)

@@ -75,8 +75,10 @@ def test_a_forced_form_closes_every_object_and_tells_bounds_in_words() -> None:
 
 
 keywords = st.sampled_from(
-    [*("type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "additionalProperties", "$defs", "format")]
-    + [*("minItems", "object", "description", "enum", "minimum", "a")]
+    [
+        *("type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "additionalProperties", "$defs"),
+        *("format", "minItems", "object", "description", "enum", "minimum", "a"),
+    ]
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2) | keywords,

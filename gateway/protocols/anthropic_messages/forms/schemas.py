@@ -21,7 +21,11 @@ _KNOWN: Mapping[str, str | None] = {
     **dict.fromkeys(("anyOf", "allOf"), _LIST),
     "items": _SCHEMA,
 }
-_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+# Keywords that are known with these values alone.
+_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "format": ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
+    "minItems": (0, 1),
+}
 
 
 def input_schema(schema: Any) -> dict[str, Any]:
@@ -48,10 +52,9 @@ def is_exact(schema: Any) -> bool:
     """Whether every object of it is closed and has all its members, as OpenAI's strict mode demands."""
     if type(schema) is not dict:
         return True
-    if schema.get("type") == "object" or "properties" in schema:
-        if schema.get("additionalProperties") is not False or _required(schema) != _members(schema).keys():
-            return False
-    return all(map(is_exact, _parts(schema)))
+    is_object = schema.get("type") == "object" or "properties" in schema
+    is_closed = schema.get("additionalProperties") is False and _required(schema) == _members(schema).keys()
+    return (is_closed or not is_object) and all(map(is_exact, _parts(schema)))
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[Any]:
@@ -74,11 +77,9 @@ def closed(schema: Any) -> Any:
     told: dict[str, Any] = {}
     for name, value in schema.items():
         known = "anyOf" if name == "oneOf" else name
-        if known in _KNOWN:
+        if known in _KNOWN and known not in made:
             made[known] = _inside(value, _KNOWN[known])
-        elif (name == "format" and type(value) is str and value in _FORMATS) or (
-            name == "minItems" and value in (0, 1)
-        ):
+        elif value in _VALUES.get(name, ()):
             made[name] = value
         elif name not in ("additionalProperties", "$schema", "$id", "strict"):
             told[name] = value
