@@ -4,11 +4,13 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+# Where it is set each of the hundreds of processes that the tests start would compile this project anew.
+export PYTHONDONTWRITEBYTECODE =
 # The settings of a deployment, with secrets of its own that nobody sees.
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance faults attacks cuts reads plans fuzz restarts pauses check format bench lock environment
+.PHONY: help run manage test conformance faults attacks cuts reads plans fuzz kills restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +46,10 @@ conformance: environment ## Prove the API's contract row by row, and write docs/
 
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another, and print how it went
 	$(BIN)/python -m tests.faults $(ARGS)
+
+kills: environment ## Kill gateways 20 times, take the database away for 20 seconds (make test: 6 and 6)
+	KILLS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
+		tests/billing/backbone/test_database_away.py $(ARGS)
 
 restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)

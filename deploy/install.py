@@ -66,7 +66,8 @@ def install() -> None:
     run(*pip, "install", "--quiet", "--require-hashes", "-r", bootstrap)
     # A user without a home has no place for a cache.
     cache = [] if os.access(Path.home(), os.W_OK) else ["--no-cache"]
-    uv: list[str | Path] = [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON]
+    # Compiled once: else each first start does it, or, where no bytecode may be written, every start.
+    uv: list[str | Path] = [VENV / "bin" / "uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", PYTHON]
     locked: list[str | Path] = ["--require-hashes", "-r", LOCK]
     if call(*uv, *cache, *locked) != 0:
         say("Trying once more with pip, which is slower, but follows pip's own configuration")

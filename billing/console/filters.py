@@ -19,6 +19,8 @@ from billing.ids import CLOCKS_APART, first_id
 from billing.models import Basis, Status, Usage
 
 LOOK_BACK = timedelta(days=7)
+# For metadata, which has no index: one would halve the rate at which usage is written.
+LOOK_BACK_THROUGH_ALL = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_INPUTS = ("created_at_from_0", "created_at_from_1", "created_at_to_0", "created_at_to_1")
 
@@ -46,14 +48,14 @@ class Range:
 
 def asked_range(asked: Mapping[str, str]) -> Range:
     """The range a query string asks for: a day alone is meant whole; the last days when it says nothing and
-    searches for nothing. Raises ValueError for what is no date or time.
+    searches for nothing (the last one for metadata). Raises ValueError for what is no date or time.
     """
     from_day, from_time, to_day, to_time = (asked.get(name, "").strip() for name in TIME_INPUTS)
     start, end = _moment(from_day, from_time), _moment(to_day, to_time)
     if end and not to_time:
         end += timedelta(days=1)
     if not start and not end and not asked.get("q"):
-        start = timezone.now() - LOOK_BACK
+        start = timezone.now() - (LOOK_BACK_THROUGH_ALL if asked.get("metadata") else LOOK_BACK)
     return Range(start, end)
 
 

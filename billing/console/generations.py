@@ -18,7 +18,6 @@ from unfold.decorators import display
 
 from accounts.console import Record, dollars, money, number, plain
 from billing.console.filters import (
-    LOOK_BACK,
     TIME_INPUTS,
     AppFilter,
     BasisFilter,
@@ -153,7 +152,7 @@ class GenerationPage(Record):
             shown = asked_range(request.GET.dict())
         except ValueError:
             shown = None
-        context = {"range": shown, "look_back": LOOK_BACK, "query_string": request.GET.urlencode()}
+        context = {"range": shown, "query_string": request.GET.urlencode()}
         return super().changelist_view(request, {**(extra_context or {}), **context})
 
     def change_view(

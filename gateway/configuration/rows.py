@@ -96,12 +96,17 @@ def by_slug(table: type[M], noun: Noun, entries: Sequence[Entry]) -> list[Wanted
         Wanted(
             entry,
             f"{table._meta.verbose_name} {entry.name}",
-            row=found.get(entry.name) or table(slug=entry.name),
+            row=found.get(entry.name) or begun(table, entry.name),
             fresh=entry.name not in found,
             columns=entry.column_values(noun),
         )
         for entry in entries
     ]
+
+
+def begun(table: type[M], slug: str) -> M:
+    """A fresh row, which people call by its slug unless the file says another name."""
+    return table(slug=slug, name=slug)
 
 
 def write(wanted: Sequence[Wanted[M]], difference: Difference) -> None:

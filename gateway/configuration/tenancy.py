@@ -13,7 +13,7 @@ from accounts.keys import digest, digests, display_prefix, is_well_formed, new_s
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Budget, Limit
 from gateway.configuration.allowed import endpoint_objection, model_objection
-from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
+from gateway.configuration.rows import Difference, Wanted, begun, by_slug, shown, write
 from gateway.configuration.schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry
 
 
@@ -60,7 +60,7 @@ def _apply_projects(organizations: Sequence[Wanted[Organization]], difference: D
     projects = []
     for item in organizations:
         for entry in item.entry.inner["projects"]:
-            row = found.get((item.row.pk, entry.name)) or Project(slug=entry.name)
+            row = found.get((item.row.pk, entry.name)) or begun(Project, entry.name)
             fresh = row._state.adding
             row.organization = item.row
             label = f"project {item.entry.name}/{entry.name}"

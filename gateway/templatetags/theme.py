@@ -14,10 +14,14 @@ from gateway.console.menu import called
 
 register = template.Library()
 
-# Markup of the theme, and what stands in its place: a landmark for screen readers, and a style that is set by the
+# Markup of the theme, and what stands in its place: landmarks for screen readers, and a style that is set by the
 # browser's own interface, which the content security policy allows.
 MENDED = (
     ('<div id="content"', '<div role="main" id="content"'),
+    (
+        '<div class="bg-white border-b border-base-200 mb-6',
+        '<div role="banner" class="bg-white border-b border-base-200 mb-6',
+    ),
     ("""x-bind:style="'width: ' + changeListWidth + 'px'\"""", """x-bind:style="{ width: changeListWidth + 'px' }\""""),
 )
 

@@ -17,7 +17,7 @@ from accounts.models import ApiKey, Organization, Project
 from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration import apply
 from gateway.configuration.schema import SECTIONS
-from routing.models import Credential, Offer, Provider
+from routing.models import Credential, Model, Offer, Provider
 from tests.configuration.desk import (
     IN_FORCE,
     KEY,
@@ -39,6 +39,33 @@ from tests.stage.cast import make_key, make_tenant
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
+
+
+def test_what_the_readme_says_of_a_model_on_this_machine_can_be_applied(desk: Desk) -> None:
+    (example,) = re.findall(r"```yaml\n(providers:\n  here:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    with undone():
+        Model.objects.filter(slug="local/mine").delete()
+        Provider.objects.filter(slug="here").delete()
+        Tariff.objects.filter(slug="free").delete()
+        assert [line.split(":")[0] for line in desk.apply(example).lines] == [
+            "+ tariff free",
+            "+ tariff version free from 2026-01-01T00",
+            "+ provider here",
+            "+ model local/mine",
+            "+ offer local/mine at here as NAME".replace("NAME", desk.slug),
+        ]
+        assert Model.objects.get(slug="local/mine").name == "local/mine"
+        assert Provider.objects.get(slug="here").name == "here"
+
+
+def test_a_name_is_the_slug_until_another_is_said(desk: Desk) -> None:
+    desk.apply("organizations: {NAME: {projects: {main: {}}}}")
+    organization = Organization.objects.get(slug=desk.slug)
+    assert (organization.name, organization.projects.get().name) == (desk.slug, "main")
+    desk.apply("organizations: {NAME: {name: Acme, projects: {main: {name: Main}}}}")
+    assert desk.lines("organizations: {NAME: {projects: {main: {}}}}") == []
+    organization.refresh_from_db()
+    assert (organization.name, organization.projects.get().name) == ("Acme", "Main")
 
 
 def test_it_works(desk: Desk) -> None:

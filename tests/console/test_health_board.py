@@ -126,7 +126,7 @@ def test_it_shows_what_rests_and_what_has_rested(offer: Offer) -> None:
     assert shown(client, offer).state == "To be probed"
     Ejection.objects.create(credential=credential, cause="auth", **row)
     response = client.get(BOARD, {"q": offer.provider.slug})
-    assert "Credential second rests: auth." in response.content.decode()
+    assert "Credential second rests: the provider refuses it (auth)." in response.content.decode()
     told = {(rest["cause"], rest["end"], rest["count"]): rest for rest in response.context["history"]
             if str(offer) in rest["subject"] or "second" in rest["subject"]}  # fmt: skip
     assert set(told) == {

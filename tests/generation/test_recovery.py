@@ -109,6 +109,72 @@ def test_an_offer_that_begins_anew_is_heard_from_where_the_other_one_stopped(
     assert books(recovering.organization).problems() == []
 
 
+def chunk(*said: Any, finish: str | None = None) -> bytes:
+    """A chunk whose content is what is given: typed parts, or a text."""
+    delta: dict[str, Any] = {} if finish else {"content": said[0] if type(said[0]) is str else list(said)}
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+def part(text: str, kind: str = "text") -> dict[str, str]:
+    """A typed part of a text."""
+    return {"type": kind, "text": text}
+
+
+DONE = b"data: [DONE]\n\n"
+BROKEN = chunk(part("one two ")) + chunk(part("three"))
+WHOLE = {"role": "assistant", "content": [part("one two "), part("three four", "output_text"), part(" five")]}
+ANEW: dict[str, tuple[bytes, str]] = {
+    "parts": (chunk(part("one two three four five")), "one two three four five"),
+    "several a chunk": (chunk(part("one "), part("two three"), part(" four five")), "one two three four five"),
+    "a part that is no list": (
+        b"".join(map(chunk, ("one", " two"))) + chunk(part(" three four")),
+        "one two three four",
+    ),
+    "a letter each": (b"".join(chunk(part(letter)) for letter in "one two three four"), "one two three four"),
+    "goes on": (chunk(part(" four")) + chunk(part(" five")), "one two three four five"),
+}
+
+
+@pytest.mark.parametrize("how", list(ANEW))
+def test_typed_parts_are_gone_on_with_as_a_text_is(
+    gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider, how: str
+) -> None:
+    first = simulated.script("broken-parts", BROKEN, end="reset")
+    sent, text = ANEW[how]
+    second = simulated.script(f"parts-{how.replace(' ', '-')}", sent + chunk(finish="stop") + DONE)
+    model = make_pair(simulated, f"sim-small?{first}", f"sim-small?{second}")
+    synchronize(gateway)
+    *chunks, done = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
+    assert (text_of(chunks), done) == (text, "[DONE]")
+    assert Usage.objects.get(model=model.slug).attempts == 2
+
+
+def test_typed_parts_of_a_whole_answer_are_not_said_twice(
+    gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider
+) -> None:
+    first = simulated.script("broken-parts", BROKEN, end="reset")
+    body = json.dumps({"choices": [{"index": 0, "message": WHOLE, "finish_reason": "stop"}]}).encode()
+    second = simulated.script("whole-parts", body)
+    model = make_pair(simulated, f"sim-small?{first}", f"sim-small?{second}")
+    synchronize(gateway)
+    *chunks, done = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
+    assert (text_of(chunks), done) == ("one two three four five", "[DONE]")
+
+
+def test_typed_parts_that_begin_something_else_end_it(
+    gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider
+) -> None:
+    first = simulated.script("broken-parts", BROKEN, end="reset")
+    second = simulated.script(
+        "other-parts", chunk(part("one two thousand"), part(" things")) + chunk(finish="stop") + DONE
+    )
+    model = make_pair(simulated, f"sim-small?{first}", f"sim-small?{second}")
+    synchronize(gateway)
+    *chunks, last = events(gateway.chat(recovering.secret, model.slug, stream=True).text)
+    assert (text_of(chunks), last["error"]["code"]) == ("one two three", "upstream_truncated")
+
+
 def test_an_offer_that_begins_something_else_ends_it(
     gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider
 ) -> None:

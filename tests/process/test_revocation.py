@@ -23,9 +23,9 @@ from tests.stage.shelf import make_model, make_provider
 pytest_plugins = ["tests.stage.fleet"]
 pytestmark = pytest.mark.backbone
 
-KEYS = 200
+KEYS = 60
 TICK = 0.005  # seconds between two requests: 200 a second
-TICKS_A_KEY = 8  # so the last key is revoked after 8 seconds
+TICKS_A_KEY = 8  # so the last key is revoked after 2.4 seconds
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def schedule(chance: random.Random) -> list[int]:
     return found
 
 
-def test_200_keys_revoked_under_load_are_answered_never_again(
+def test_keys_revoked_under_load_are_answered_never_again(
     fleet: list[Gateway], simulated: SimulatedProvider, provider: Provider, alice: Tenant
 ) -> None:
     name = f"revoke-{provider.slug}?tokens=3"
@@ -131,7 +131,7 @@ def test_200_keys_revoked_under_load_are_answered_never_again(
     assert {answer.secret for answer in after if answer.status == 401} == set(secrets)
     assert {answer.status for answer in before} <= {200, 503}
     assert {answer.secret for answer in before if answer.final} == set(secrets)
-    assert sum(answer.final for answer in before) > 800
+    assert sum(answer.final for answer in before) > 4 * KEYS
     assert {answer.status for answer in journal} <= {200, 401, 503}
 
     organization = alice.organization.pk

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,10 @@ RESTARTS = int(os.environ.get("RESTARTS", "2"))
 RATE = float(os.environ.get("RESTARTS_RATE", "10"))
 STREAMS = int(os.environ.get("RESTARTS_STREAMS", "10"))
 KINDS = {"direct": rolling.direct, "nginx": rolling.behind_nginx}
+SCENES = [("direct", 2), ("nginx", 1)] if "RESTARTS" not in os.environ else list(product(KINDS, (1, 2)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("kind", "workers"), SCENES)
 def test_rolling_restarts_fail_no_request(
     alice: Tenant, simulated: SimulatedProvider, tmp_path: Path, kind: str, workers: int
 ) -> None:

@@ -3,9 +3,9 @@
 {
   const name = () => {
     for (const select of document.querySelectorAll("select.select2-hidden-accessible")) {
-      const box = select.nextElementSibling?.querySelector("[role=combobox], [role=searchbox]");
+      const boxes = select.nextElementSibling?.querySelectorAll("[role=combobox], [role=searchbox], [role=textbox]");
       const words = select.getAttribute("aria-label") || select.labels?.[0]?.textContent;
-      if (box && words) {
+      for (const box of words ? (boxes ?? []) : []) {
         box.removeAttribute("aria-labelledby");
         box.setAttribute("aria-label", `${words.trim().replace("*", "")}: ${select.selectedOptions[0]?.textContent.trim() || "none"}`);
       }

@@ -1,4 +1,7 @@
-"""kill -9 at any moment: every final answer has exactly one usage row, and the books are the provider's bill."""
+"""kill -9 at any moment: every final answer has exactly one usage row, and the books are the provider's bill.
+
+`make kills` kills 20 times.
+"""
 
 import asyncio
 import os
@@ -22,7 +25,7 @@ from tests.stage.shelf import make_model, make_provider
 pytestmark = pytest.mark.backbone
 
 SEED = int(os.environ.get("SEED", "1"))
-KILLS = 20
+KILLS = int(os.environ.get("KILLS", "6"))
 RESOLVED_WITHIN = 30.0  # seconds from the kill
 
 
@@ -147,7 +150,7 @@ def test_kill_nine_loses_and_doubles_nothing(
     )
     assert len(resolved) == KILLS
     assert max(resolved.values()) <= RESOLVED_WITHIN
-    assert len(finals) > 200
+    assert len(finals) > 10 * KILLS
     assert any(row.status == "abandoned" for row in usage.values())
 
     completed = {id for id, row in usage.items() if row.status == "completed"}

@@ -31,7 +31,7 @@ from tests.stage.verifier import Books
 
 pytestmark = pytest.mark.backbone
 
-AWAY_SECONDS = 20.0
+AWAY_SECONDS = float(os.environ.get("AWAY_SECONDS", "6"))
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ async def under_load(
 
 
 @pytest.mark.parametrize("kind", [stopped, frozen], ids=["stopped", "frozen"])
-def test_twenty_seconds_without_it(
+def test_a_while_without_it(
     own: Engines,
     tenant: Tenant,
     simulated: SimulatedProvider,
@@ -147,7 +147,8 @@ def test_twenty_seconds_without_it(
     kind: Callable[[Engines], AbstractContextManager[None]],
 ) -> None:
     provider = make_provider(simulated.base_url)
-    names = ("tokens=2", "tokens=40&pace=200ms", "hold=3&tokens=6")  # the second ends while it is away
+    pace = round(AWAY_SECONDS * 10)  # ms: the second ends while it is away
+    names = ("tokens=2", f"tokens=40&pace={pace}ms", "hold=3&tokens=6")
     models = [make_model(provider, f"away-{provider.slug}-{n}?{name}") for n, name in enumerate(names)]
 
     def away() -> tuple[float, float]:
@@ -174,7 +175,7 @@ def test_twenty_seconds_without_it(
         f"{len(meanwhile)} refused, p50 {waits[49] * 1000:.0f} ms, p99 {waits[98] * 1000:.0f} ms, "
         f"slowest {max(a.seconds for a in meanwhile) * 1000:.0f} ms; first answer {after:.2f} s after it was back"
     )
-    assert len(meanwhile) > 100
+    assert len(meanwhile) > 5 * AWAY_SECONDS
     assert {(a.status, a.json()["error"]["code"], a.headers["retry-after"]) for a in meanwhile} == {
         (503, "billing_unavailable", "1")
     }

@@ -103,7 +103,7 @@ class Choice:
         choice["index"], choice["finish_reason"] = self.index, None
         if self._manner.null_logprobs or "logprobs" in choice:
             self._mask(choice)
-        if self._repeated is not None and type(sent) is dict and type(sent.get("content")) is str:
+        if self._repeated is not None and type(sent) is dict:
             self._drop_repeated(self._repeated, sent)
         if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
             content = sent.get("content")
@@ -168,8 +168,9 @@ class Choice:
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "annotations": []}
         message |= sent
         message["role"] = "assistant"
-        if self._repeated is not None and type(message["content"]) is str:
-            message["content"] = self._repeated.feed(message["content"]) + self._repeated.end()
+        if (repeated := self._repeated) is not None:
+            self._drop_repeated(repeated, message)
+            message["content"] = (message.get("content") or "") + repeated.end()
             self._repeated = None
         choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
@@ -349,7 +350,11 @@ class Choice:
             self._kept.append(text)
 
     def _drop_repeated(self, repeated: Repeated, part: dict[str, Any]) -> None:
-        """Takes out of a delta what was said before it."""
+        """Takes out of a delta or message what was said before it."""
+        if (kind := type(part.get("content"))) is list or kind is dict:
+            content.spread(part)
+        if type(part.get("content")) is not str:
+            return
         if text := repeated.feed(part["content"]):
             part["content"] = text
         else:
