@@ -1,4 +1,4 @@
-"""POST /v1/messages: a generation, asked for and answered as Anthropic's clients speak. Its story is that of every other."""
+"""POST /v1/messages: a generation, asked for and answered as Anthropic's clients speak, and the count of its tokens."""
 
 from typing import Any
 
