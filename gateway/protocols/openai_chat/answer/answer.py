@@ -281,6 +281,7 @@ class AnswerReader:
                 self._read_tail(self._events.close())
             except sse.EventTooLong as error:
                 raise self._too_large(str(error)) from None
+        self._read_rest()
         if self._choices and any(choice.finish is None for choice in self._choices.values()):
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
@@ -288,6 +289,7 @@ class AnswerReader:
     def conclude(self) -> None:
         """Nothing more is wanted of a `stopped` answer: it is whole as it is."""
         if not self.complete:
+            self._read_rest()
             self._cut_short = True
             self._done()
 
@@ -456,6 +458,11 @@ class AnswerReader:
                 raise
             if not self._choices or any(choice.finish is None for choice in self._choices.values()):
                 raise UpstreamFault(Fault.TRUNCATED, "the stream ended inside an event") from None
+
+    def _read_rest(self) -> None:
+        """What the source of another protocol has held back."""
+        for chunk in self._source.rest() if self._source is not None else ():
+            self._read(b"", chunk, b"", self._ending.late)
 
     def _read_whole(self, body: bytes) -> None:
         answer = data_of.of_body(body)

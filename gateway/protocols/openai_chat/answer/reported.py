@@ -71,7 +71,7 @@ class Reported:
 
         Whether the answer's own place was filled.
         """
-        named = raw.count(b'"usage"')
+        named = raw.count(b'"usage"') or ("usage" in answer)  # which another protocol may have in other words
         if not named:
             return False
         own = answer.pop("usage", _NONE)
