@@ -411,7 +411,7 @@ class AnswerReader:
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
-        counted = self._reported.take(chunk, payload)
+        counted = self._reported.take(chunk, payload if self._source is None else None)
         if counted:
             self._note_id(chunk)
         choices = chunk.get("choices")
@@ -472,7 +472,7 @@ class AnswerReader:
             else:
                 self._sent = answer if self._passing is not None else None
             answer = self._source.whole(answer)
-        self._reported.take(answer, body)
+        self._reported.take(answer, body if self._source is None else None)
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
         choices = listed(answer.get("choices"))
