@@ -12,7 +12,11 @@ from tests.stage.product import Gateway, synchronize
 from tests.stage.shelf import make_model, make_provider
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
-TEXT = {"openai_responses": "Grüß dich, 世界! 🌍", "anthropic_messages": "Hello, wörld 🌍.", "google_gemini": "Øslo is  cold."}
+TEXT = {
+    "openai_responses": "Grüß dich, 世界! 🌍",
+    "anthropic_messages": "Hello, wörld 🌍.",
+    "google_gemini": "Øslo is  cold.",
+}
 
 
 def ask(gateway: Gateway, tenant: Tenant, client: str, model: str, stream: bool) -> Any:

@@ -59,8 +59,8 @@ def read(body: Any, raw_length: int, *, model: str, stream: bool, events: bool) 
 
 def read_counted(body: Any, raw_length: int, *, model: str) -> ChatRequest:
     """A countTokens body, which holds contents, or a whole request. Raises `InvalidRequest`."""
-    whole = next((body[name] for name in body if camel(name) == "generateContentRequest"), body) if body else body
-    return read(whole, raw_length, model=model, stream=False, events=False)
+    names = [name for name in body if camel(name) == "generateContentRequest"] if type(body) is dict else []
+    return read(body[names[0]] if names else body, raw_length, model=model, stream=False, events=False)
 
 
 class GeminiWriter(ClientAnswer):
