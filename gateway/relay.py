@@ -104,7 +104,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         try:
             while not reader.complete:
                 if reader.stopped and not generation.reads_on(pace):
-                    reader.conclude()
+                    if reader.abandoned is None:
+                        reader.conclude()
                     break
                 data = reply.take()
                 if data is None and (data := await pace.wait(reply.coming())) is None:

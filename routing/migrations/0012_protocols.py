@@ -6,7 +6,7 @@ import routing.models.provider
 
 
 class Migration(migrations.Migration):
-    dependencies = [("routing", "0010_size_of_a_piece")]
+    dependencies = [("routing", "0011_whose_failures")]
     operations = [
         migrations.AddField(
             "provider",
