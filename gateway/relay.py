@@ -163,6 +163,8 @@ def _too_long(most_bytes: int) -> UpstreamFault:
 
 def _error_event(generation: Generation, error: GatewayError) -> bytes:
     call, reader = generation.call, generation.attempt.reader
+    if call.asked.spoken is not None:
+        call.asked.spoken.retell(error)
     if reader is not None:
         return reader.error_event(error, call.request_id)
     ours = _ours(generation, generation.attempt.candidate)
@@ -229,6 +231,7 @@ async def _dial_within(
     form = partial(PROTOCOLS[provider.protocol].upstream.sent, asked, asking)
     try:
         sent = await asyncio.to_thread(form) if asked.is_long else form()
+        generation.call.sent_as(sent)
     except InvalidRequest as refusal:
         raise not_carried(refusal) from None
     reader.understand(sent)

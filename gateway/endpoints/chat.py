@@ -10,10 +10,12 @@ from gateway.door.view import ApiView
 from gateway.endpoints.queueing import Queue
 from gateway.files.named import look_up_files
 from gateway.generation import explaining
+from gateway.generation.estimate import prompt_tokens
 from gateway.process import process
 from gateway.process.heavy_bodies import is_light
 from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.relay import relay
+from gateway.request.naming import find
 from gateway.request.parameters import IGNORED_HEADER, header_value
 from gateway.request.planning import prepare
 from gateway.wire import strict_json
@@ -37,7 +39,11 @@ class Chat(ApiView):
             asked = self.read(value, len(body), **path)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        return await look_up_files(here.files, self.caller, asked)
+        try:
+            return await look_up_files(here.files, self.caller, asked)
+        except GatewayError as error:
+            retell(error, asked)
+            raise
 
     def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
         """A parsed body, checked. Raises `InvalidRequest`."""
@@ -67,12 +73,15 @@ class ChatCompletions(Chat):
             except RateLimited as refused:
                 first, parts = await queue.wait(here, call, refused)
         except GatewayError as error:
+            retell(error, asked)
             if explain and (plan := call.plan if call else error.plan):
                 error.more.setdefault(explaining.FIELD, explaining.told(plan))
             raise
         answer: Answer
         if asked.stream:
             answer = EventStream(first, parts)
+            if asked.spoken is not None:
+                answer.headers[b"content-type"] = asked.spoken.stream_type.encode()
         else:
             await parts.aclose()
             answer = Answer(first, JSON)
@@ -80,6 +89,31 @@ class ChatCompletions(Chat):
         if ignored := call.ignored:
             answer.headers |= raw({IGNORED_HEADER: header_value(ignored)})
         return answer
+
+
+class Count(Chat):
+    """A view that counts the tokens of what it is asked, which costs nothing: an estimate, as no provider is asked."""
+
+    async def post(self, request: HttpRequest, **path: str) -> Answer:
+        """About how many tokens a request has. Nothing is dialled, held, billed or written."""
+        here = process.current()
+        asked = await self.asked(here, **path)
+        try:
+            model, _ = find(here.snapshots.current, self.caller, asked.model)
+        except GatewayError as error:
+            retell(error, asked)
+            raise
+        return self.told(prompt_tokens(asked, model, here.tokenizers.bytes_a_token(model.slug)))
+
+    def told(self, tokens: int) -> Answer:
+        """The answer in the protocol's form."""
+        raise NotImplementedError
+
+
+def retell(error: GatewayError, asked: ChatRequest) -> None:
+    """An error names what the client said as the client said it."""
+    if asked.spoken is not None:
+        asked.spoken.retell(error)
 
 
 class Route(Chat):

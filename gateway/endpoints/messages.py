@@ -1,9 +1,10 @@
-"""POST /v1/messages: a generation, asked for and answered as Anthropic's clients speak. Its story is that of every other."""
+"""POST /v1/messages: a generation, asked for and answered as Anthropic's clients speak, and the count of its tokens."""
 
 from typing import Any
 
-from gateway.endpoints.chat import ChatCompletions
-from gateway.protocols.anthropic_messages import sides
+from gateway.door.answers import JSON, Answer
+from gateway.endpoints.chat import ChatCompletions, Count
+from gateway.protocols.anthropic_messages import counting, sides
 from gateway.protocols.openai_chat import ChatRequest
 
 
@@ -16,3 +17,18 @@ class Messages(ChatCompletions):
     def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
         """A parsed body, checked. Raises `InvalidRequest`."""
         return sides.read(body, raw_length, self.fields)
+
+
+class CountTokens(Count):
+    """POST /v1/messages/count_tokens, for whoever may call /v1/messages."""
+
+    protocol = sides.NAME
+    endpoint = "messages"
+
+    def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
+        """A parsed body, which has no cap, checked. Raises `InvalidRequest`."""
+        return sides.read({**body, "max_tokens": 1} if type(body) is dict else body, raw_length, self.fields)
+
+    def told(self, tokens: int) -> Answer:
+        """The answer, which says that it is an estimate."""
+        return Answer(counting.answer(tokens, is_estimate=True), JSON)

@@ -8,7 +8,7 @@ body goes on and the upstream's events come back (`Passing`); the chat form is t
 counted, billed and decided.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from billing.tokens import Tokens
 from gateway.wire.dialects import Dialect
-from gateway.wire.errors import GatewayError, UpstreamFault
+from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat import ChatRequest, Fit
     from gateway.wire.sse import Event
 
-NO_FIELDS: Mapping[bytes, str] = {}
+EVENTS = "text/event-stream; charset=utf-8"
 
 
 class Spoken(Struct, frozen=True, kw_only=True):
@@ -30,19 +30,45 @@ class Spoken(Struct, frozen=True, kw_only=True):
 
     - `protocol`: which one, by its name in `gateway.protocols.PROTOCOLS`
     - `body`: its body, checked; `form`: what the protocol keeps of reading it, to write the answer
+    - `told`: the path in it of a parameter of the chat form, as near as is known
     - `only_native`: paths in it of what only an offer of the same protocol can be asked for
     - `built_in`: words that such an offer must list, for what the provider bills, keeps or calls out for
     - `ignored`: paths of what has no effect at an offer of another protocol
+    - `unchecked`: those of them that are fields of the body, and so go on to an offer of the same protocol
+    - `hints`: fields of the chat form that OpenAI's protocols lack: only an offer that lists them is sent them
     - `fields`: header fields that go on to an offer of the same protocol
+    - `stream_type`: the media type of a stream
     """
 
     protocol: str
     body: Mapping[str, Any]
     form: Any
+    told: Callable[[str], str | None]
     only_native: tuple[str, ...] = ()
     built_in: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     fields: Mapping[str, str] = {}
+    stream_type: str = EVENTS
+
+    def retell(self, error: GatewayError) -> None:
+        """Puts what an error names into the client's own words, if it is not told in them yet."""
+        if error.param is None or error.told:
+            return
+        error.told = True
+        param = self.told(error.param)
+        if param is not None and param != error.param:
+            error.message = error.message.replace(error.param, param)
+            error.args = (error.message,)
+            error.param = param
+
+    def nowhere(self, model: str, param: str) -> InvalidRequest:
+        """The refusal of what no offer of the same protocol is there for."""
+        message = f"Parameter {param} is not supported by any provider of model {model}. Leave it out."
+        refusal = InvalidRequest(message, param=param, code="unsupported_parameter")
+        refusal.told = True
+        return refusal
 
 
 class Ours(NamedTuple):
@@ -137,10 +163,15 @@ class Source(Protocol):
     A failure is told as the chat form tells it, as an object with `error`, or raised.
     """
 
-    complete: bool  # The upstream has said that it is done.
+    @property
+    def complete(self) -> bool:
+        """The upstream has said that it is done."""
 
     def event(self, name: str, event: dict[str, Any]) -> Sequence[dict[str, Any]]:
         """What one event of its stream says. Raises `UpstreamFault` for one that cannot be."""
+
+    def rest(self) -> Sequence[dict[str, Any]]:
+        """What it has held back, once its stream has ended or is left."""
 
     def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
         """What its whole body says. Raises `UpstreamFault`."""

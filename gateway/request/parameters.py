@@ -26,12 +26,14 @@ from typing import Any
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS, ReasoningWish, spell
+from gateway.protocols.sides import Spoken
 from gateway.request.side_effects import side_effects, strange
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
 
 IGNORED_HEADER = "X-Gateway-Ignored-Params"
 BY_DEFAULT = "reasoning_by_default"
+SEARCHES = frozenset({"web_search", "web_search_preview", "googleSearch"})
 MOST_STOPS = 4  # That an upstream takes unless its offer says otherwise; as OpenAI's own.
 
 # Withheld from a model whose list lacks them.
@@ -68,13 +70,16 @@ def supported_by(parameters: tuple[str, ...], capabilities: tuple[str, ...] = ()
     """What a model supports, from the list in its row and its capabilities; empty: not known.
 
     A few words of such lists mean more than one field: `tools` the older functions too, `structured_outputs` a response
-    format. A model that can reason and lists no spelling for it takes each. `BY_DEFAULT` stays among the words.
+    format, and a protocol's own word for a search is one in each. A model that can reason and lists no spelling for it
+    takes each. `BY_DEFAULT` stays among the words.
     """
     found = set(parameters)
     if not found:
         return frozenset()
     if "tools" in found:
         found |= {"functions", "function_call"}
+    if not found.isdisjoint(SEARCHES):
+        found.add("web_search_options")
     if "structured_outputs" in found:
         found.add("response_format")
     by_default = BY_DEFAULT in capabilities
@@ -106,7 +111,7 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
     if "service_tier" in body and body["service_tier"] not in _HARMLESS["service_tier"]:
         lacking.add("service_tier")  # no tariff has a rate for it
     if request.unknown:
-        lacking.update(side_effects(request, supported))
+        lacking.update(side_effects(request.unknown, body, supported))
     for name, followers in _FOLLOWERS.items():
         if name in lacking:
             lacking.update(body.keys() & followers)
@@ -143,7 +148,9 @@ def fit(
     if strict:
         _refuse(request, lacking, supported, dialect)
     if careful and request.unknown:
-        lacking = tuple(dict.fromkeys((*lacking, *strange(request, supported))))
+        lacking = tuple(dict.fromkeys((*lacking, *strange(request.unknown, supported))))
+    if request.spoken is not None and request.spoken.unchecked:
+        lacking += _beside(request.spoken, supported, strict=strict, careful=careful)
     if supported and "stop" not in supported:
         max_stops = 0
     enforced = request.stops[max_stops:]
@@ -159,6 +166,16 @@ def fit(
     if effort:
         changes = _asked(ReasoningWish(True, effort, None), supported, request.output_cap)
     return Fit(named, frozenset(withheld), changes, enforced, tells, only)
+
+
+def _beside(spoken: Spoken, supported: frozenset[str], *, strict: bool, careful: bool) -> tuple[str, ...]:
+    """Fields of a client's own body that nobody checks, and an offer of its protocol does not get."""
+    found = side_effects(spoken.unchecked, spoken.body, supported)
+    if careful:
+        found += [name for name in strange(spoken.unchecked, supported) if name not in found]
+    if strict and found:
+        raise spoken.nowhere(str(spoken.body.get("model", "")), shown(found[0]))
+    return tuple(found)
 
 
 def check_modalities(request: ChatRequest, reads: Collection[str]) -> None:

@@ -11,6 +11,7 @@
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
     ├── TooManyReads                  422  of the management endpoints, as their documents have it; with Retry-After
+    ├── UpgradeRequired               426  a WebSocket
     ├── HeadersTooLarge               431
     ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
     └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
@@ -55,6 +56,7 @@ class GatewayError(Exception):
     type = "internal_server_error"
     code: str | None = "internal_server_error"
     plan: Any = None  # the `routing.planning.plan.Plan` that led nowhere, if that is why
+    told = False  # `param` is a path in the client's own words, whichever protocol it speaks
 
     def __init__(
         self,
@@ -151,6 +153,12 @@ class RateLimited(GatewayError):
 
 class TooManyReads(GatewayError):
     status, type, code = 422, "rate_limit_error", "too_many_reads"
+
+
+class UpgradeRequired(GatewayError):
+    """A WebSocket, which is not spoken here: OpenAI's clients go on over HTTP when they are told so."""
+
+    status, type, code = 426, "invalid_request_error", "websocket_not_supported"
 
 
 class HeadersTooLarge(GatewayError):
@@ -273,5 +281,5 @@ def not_carried(refusal: InvalidRequest) -> UpstreamFault:
         code=refusal.code,
         param=refusal.param,
     )
-    fault.sent = False
+    fault.sent, fault.told = False, refusal.told
     return fault

@@ -15,6 +15,7 @@ from typing import Any
 from gateway.protocols.anthropic_messages.client_content import Conversation, breakpoint_of
 from gateway.protocols.anthropic_messages.forms import efforts
 from gateway.protocols.anthropic_messages.forms.names import MAX_NAME, fitted
+from gateway.protocols.anthropic_messages.forms.schemas import is_exact
 from gateway.protocols.openai_chat.request.checks import (
     MISSING,
     TYPE,
@@ -144,7 +145,7 @@ def chat_form(body: Any) -> ChatForm:
         raise wrong("The body must be a JSON object.", None, TYPE)
     body = {name: value for name, value in body.items() if value is not None}
     unknown = body.keys() - _CARRIED - _ONLY_NATIVE
-    refuse_overrides(body, unknown)
+    refuse_overrides(body, [name for name in body if name in unknown])
     if "max_tokens" not in body:
         raise missing("max_tokens", "how many tokens the answer may take")
     for name, check in _CHECKS.items():
@@ -205,7 +206,8 @@ def _changed(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if (reasoning := efforts.wish(body.get("thinking"), config.get("effort"))) is not None:
         yield "reasoning", reasoning
     if (form := config.get("format") or body.get("output_format")) is not None:
-        schema = {"name": "answer", "schema": form["schema"], "strict": True}
+        # Others force an answer into a schema only where it leaves nothing open.
+        schema = {"name": "answer", "schema": form["schema"], "strict": is_exact(form["schema"])}
         yield "response_format", {"type": "json_schema", "json_schema": schema}
 
 
@@ -296,6 +298,9 @@ class _Tools:
                 raise missing(f"{path}.input_schema", "a JSON Schema")
             raise wrong(f"Parameter {path}.input_schema must be an object.", f"{path}.input_schema", TYPE)
         function["parameters"] = tool["input_schema"]
+        if function.get("strict") and not is_exact(tool["input_schema"]):  # others refuse that
+            del function["strict"]
+            self.ignored.append(f"{path}.strict")
         made: dict[str, Any] = {"type": "function", "function": function}
         if "cache_control" in tool:
             check_cache_control(tool["cache_control"], f"{path}.cache_control")

@@ -12,12 +12,17 @@ from gateway.protocols.anthropic_messages.forms.takes import Takes
 from gateway.protocols.anthropic_messages.upstream_answer import UpstreamAnswer
 from gateway.protocols.anthropic_messages.upstream_request import body as upstream_body
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
+from gateway.protocols.passing import passes, withheld, without
 from gateway.protocols.sides import Asking, Ours, Passing, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
 NAME = "anthropic_messages"
+# Where an offer does not take these, the chat form is what they are easily left out of.
+CHAT_FIRST = frozenset({"web_search_options", "cache_control"})
+# Of another protocol's lists of parameters, as this one has them: what such an offer is not asked for by name.
+HINTS = ("top_k",)
 
 
 def read(body: Any, raw_length: int, fields: Mapping[bytes, bytes]) -> ChatRequest:
@@ -35,9 +40,15 @@ def read(body: Any, raw_length: int, fields: Mapping[bytes, bytes]) -> ChatReque
         protocol=NAME,
         body=body,
         form=form,
+        told=form.param,
         only_native=form.only_native,
-        built_in=native.built_in(body),
+        built_in=(
+            *native.built_in(body),
+            *(name for name in form.only_native if name in body and name != "max_tokens"),
+        ),
         ignored=form.ignored,
+        unchecked=tuple(name for name in form.ignored if name in body),
+        hints=tuple(name for name in HINTS if name in form.body),
         fields={
             name: fields[name.encode()].decode("latin-1")
             for name in ("anthropic-beta", "anthropic-version")
@@ -94,6 +105,14 @@ class PassingMessages(native.Passing):
         return faults.error_event(error, dialect, request_id)
 
 
+class Source(UpstreamAnswer):
+    """Reads an answer as the chat form."""
+
+    def rest(self) -> tuple[()]:
+        """Nothing: what comes says what it says at once."""
+        return ()
+
+
 class Client:
     """Clients of Messages."""
 
@@ -119,12 +138,11 @@ class Upstream:
         variant = variants.VARIANTS.get(asking.variant) or variants.VARIANTS["plain"]
         spoken = asked.spoken
         passing: Passing | None = None
-        source = UpstreamAnswer()
-        if spoken is not None and spoken.protocol == NAME and self._may_pass(asked, asking):
+        source = Source()
+        if passes(asked, asking, NAME, chat_first=CHAT_FIRST):
+            assert spoken is not None
             own = native.upstream_body(spoken.body, model=asking.model, output_cap=asking.output_cap)
-            body, ignored = own.body, own.ignored
-            for name in asking.fit.withheld & body.keys():
-                del body[name]
+            body, ignored = without(own.body, withheld(spoken, asking.fit)), own.ignored
             betas = variants.read_betas(spoken.fields.get("anthropic-beta"))
             version = variants.read_version(spoken.fields.get("anthropic-version"))
             passing = PassingMessages(id=asking.ours.id, model=asking.ours.model)
@@ -141,16 +159,11 @@ class Upstream:
                 takes=_takes(variant, asking),
             )
             body, ignored = made.body, made.ignored
-            source, betas, version = UpstreamAnswer(made.reading), (), None
+            source, betas, version = Source(made.reading), (), None
         call = variants.call(variant, body, betas=betas, version=version)
         events = variants.FramedEvents() if variant.framed and asked.stream else None
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         return Sent(call.path, call.headers, dumps(call.body), source, events, passing, ignored)
-
-    def _may_pass(self, asked: ChatRequest, asking: Asking) -> bool:
-        """Whether its own body can go on: nothing of it is the gateway's, and nothing of the answer is cut here."""
-        form = asked.spoken.form if asked.spoken is not None else None
-        return not (asking.fit.enforced_stops or asking.prefill or (isinstance(form, ChatForm) and form.names_files))
 
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""

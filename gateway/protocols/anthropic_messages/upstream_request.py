@@ -16,7 +16,7 @@ from gateway.protocols.anthropic_messages.forms.names import fitted, free
 from gateway.protocols.anthropic_messages.forms.takes import PLAIN, Takes
 from gateway.protocols.anthropic_messages.forms.thoughts import goes_on_without_thoughts
 from gateway.protocols.anthropic_messages.upstream_content import MAX_TOOL_NAME, turns
-from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, wrong
+from gateway.protocols.openai_chat.request.checks import TYPE, UNSUPPORTED, wrong
 from gateway.protocols.openai_chat.request.foreign_forms import with_json_wish
 from gateway.protocols.openai_chat.request.reasoning import read_wish
 from gateway.protocols.openai_chat.request.request import MOST_SEARCHES
@@ -188,7 +188,10 @@ class _Tools:
         self._takes = takes
         for at, tool in enumerate(chat.get("tools") or ()):
             self._take(tool, f"tools[{at}]", ignored)
-        for function in chat.get("functions") or ():
+        for at, function in enumerate(chat.get("functions") or ()):
+            if type(function.get("parameters") or {}) is not dict:
+                param = f"functions[{at}].parameters"
+                raise wrong(f"Parameter {param} must be an object.", param, TYPE)
             self._tools.append(self._function(function))
         if (search := chat.get("web_search_options")) is not None:
             self._search(search, ignored)

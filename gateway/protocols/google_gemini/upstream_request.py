@@ -59,7 +59,7 @@ _SILENT = frozenset(
     }
 )
 # Values that ask for what is so anyway.
-_NOTHING: Mapping[str, tuple[Any, ...]] = {
+NOTHING: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True,),
     "store": (False,),
     "service_tier": ("auto", "default"),
@@ -109,7 +109,7 @@ def custom_tools(chat: Mapping[str, Any]) -> frozenset[str]:
 def body(chat: Mapping[str, Any], *, output_cap: int | None = None, ability: Ability = ORDINARY) -> dict[str, Any]:
     """The body for a checked chat body, whose caps `output_cap` replaces if given. Raises `InvalidRequest`."""
     for name, value in chat.items():
-        if name not in CARRIED and value is not None and value not in _NOTHING.get(name, ()):
+        if name not in CARRIED and value is not None and value not in NOTHING.get(name, ()):
             param = shown(name)
             raise wrong(f"Parameter {param} is not supported by this model.", param, UNSUPPORTED)
     names, schemas = upstream_names(chat), _Schemas(ability)

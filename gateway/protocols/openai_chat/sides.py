@@ -6,6 +6,7 @@ from typing import Any
 from gateway.protocols.openai_chat.answer import faults
 from gateway.protocols.openai_chat.answer.writer import CHAT, ChatWriter
 from gateway.protocols.openai_chat.request.request import ChatRequest, upstream_body
+from gateway.protocols.passing import unasked
 from gateway.protocols.sides import Asking, Ours, Sent
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault
@@ -34,16 +35,17 @@ class Upstream:
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The body as it is, but for what the offer does not take."""
+        ignored = unasked(asked, asking)
         body = upstream_body(
             asked,
             model=asking.model,
             output_cap=asking.output_cap,
             cap_field=asking.cap_field,
             ask_usage=asking.ask_usage,
-            fit=asking.fit,
+            fit=asking.fit.without(ignored),
             prefill=asking.prefill,
         )
-        return Sent(PATH, (), body)
+        return Sent(PATH, (), body, ignored=ignored)
 
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""

@@ -3,7 +3,8 @@
 The events are those that the official SDK's state machine expects, in order: the response is created and in progress;
 each item is announced, filled and done; the response is completed, incomplete or failed. Each is numbered, and names
 the item it speaks of by id and place. Thoughts and words come one item after the other; calls stay open until the end,
-since fragments of several may alternate.
+since fragments of several may alternate. Who asks for a summary of the thoughts reads no others, so that is what all
+of them are told as.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,6 +49,8 @@ class AnswerWriter:
         self._id = id
         self._response = opened(asked, id=id, created=created, model=model)
         self._tools = client_tools(asked.get("tools"))
+        wish = asked.get("reasoning") or {}
+        self._sums = (wish.get("summary") or wish.get("generate_summary") or "none") != "none"
         self._number = 0
         self._begun = False
         self._items: list[Open] = []
@@ -129,7 +132,7 @@ class AnswerWriter:
         current, id = self._current, _text(entry, "id") if entry.get("format") == FORMAT else ""
         if type(current) is not Thought or (id and current.over and current.item["id"] != id):
             yield from self._close()
-            current = Thought(id or self._new_id("reasoning"), theirs=bool(id))
+            current = Thought(id or self._new_id("reasoning"), theirs=bool(id), sums=self._sums)
             self._current = current
             yield from self._add(current)
         for name, event in current.think(entry):

@@ -11,9 +11,10 @@ from typing import Any
 from gateway.protocols.openai_chat.request.request import OWN_FIELDS
 from gateway.protocols.openai_responses.call_ids import within
 from gateway.protocols.openai_responses.client_answer import failed
-from gateway.protocols.openai_responses.client_request import CALLED, ENCRYPTED, NOTHING
+from gateway.protocols.openai_responses.client_request import CALLED, ENCRYPTED, LOGPROBS, NOTHING
 from gateway.protocols.openai_responses.response import usage_of
 from gateway.protocols.openai_responses.thoughts import PACKED
+from gateway.protocols.openai_responses.tools import SEARCHES
 from gateway.protocols.openai_responses.upstream_request import LEAST_CAP
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
@@ -55,10 +56,10 @@ def body(
     - `files`: `file_data` and `filename` of the files that are named, by id
     """
     made = {name: value for name, value in asked.items() if name not in OWN_FIELDS}
-    for name in withheld:
-        _withhold(made, CALLED.get(name, name))
     if type(made.get("input")) is list:
         made["input"] = _input(made["input"], referred, files)
+    for name in withheld:
+        _withhold(made, name)
     made |= {"model": model, "stream": stream, "store": store}
     if output_cap is not None:
         made["max_output_tokens"] = max(output_cap, LEAST_CAP)
@@ -133,7 +134,7 @@ def _input(items: list[Item], referred: Mapping[str, Item], files: Mapping[str, 
         if kind == "reasoning" and not _is_theirs(item):
             continue
         if kind in _WITHOUT_ID and "id" in item:
-            item = {name: value for name, value in item.items() if name != "id"}
+            item = _without(item, "id")
         if type(item.get("call_id")) is str:
             item = item | {"call_id": within(item["call_id"])}
         for name in ("content", "output"):
@@ -149,17 +150,34 @@ def _is_theirs(thought: Item) -> bool:
     return not sealed.startswith(PACKED) if sealed else bool(thought.get("content"))
 
 
+def _uncached(item: Item) -> Item:
+    for name in ("content", "output"):
+        if type(parts := item.get(name)) is list:
+            item = item | {name: [_without(part, "prompt_cache_breakpoint") for part in parts]}
+    return item
+
+
 def _with_data(part: Any, files: Mapping[str, Mapping[str, str]]) -> Any:
     file = files.get(part.get("file_id", "")) if type(part) is dict else None
     if file is None:
         return part
-    return {**{name: value for name, value in part.items() if name != "file_id"}, **file}
+    return {**_without(part, "file_id"), **file}
 
 
-def _withhold(made: dict[str, Any], path: str) -> None:
-    """Take out a field, or one inside of an object, which is copied."""
-    name, _, inner = path.partition(".")
-    if not inner:
+def _withhold(made: dict[str, Any], name: str) -> None:
+    """Take out what the chat form calls `name`: a field, one inside of an object, or members of a list."""
+    name, _, inner = CALLED.get(name, name).partition(".")
+    if name == "include":
+        made[name] = [word for word in made.get(name) or () if word != LOGPROBS]
+    elif name == "web_search_options":
+        made["tools"] = [tool for tool in made.get("tools") or () if tool["type"] not in SEARCHES]
+    elif name == "cache_control" and type(made["input"]) is list:
+        made["input"] = [*map(_uncached, made["input"])]
+    elif not inner:
         made.pop(name, None)
     elif type(made.get(name)) is dict:
-        made[name] = {key: value for key, value in made[name].items() if key != inner}
+        made[name] = _without(made[name], inner)
+
+
+def _without(value: Any, name: str) -> Any:
+    return {key: inner for key, inner in value.items() if key != name} if type(value) is dict else value

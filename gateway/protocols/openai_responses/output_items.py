@@ -78,23 +78,26 @@ class Message:
 class Thought:
     """What the model thought: summaries and texts, part by part, and in the end what brings all of it back."""
 
-    def __init__(self, id: str, *, theirs: bool) -> None:
-        """`theirs`: the id is the provider's."""
+    def __init__(self, id: str, *, theirs: bool, sums: bool) -> None:
+        """`theirs`: the id is the provider's. `sums`: texts, too, are told as summaries."""
+        self._sums = sums
         self.over = theirs  # an entry of another id belongs to another item
         self.item: dict[str, Any] = {"id": id, "type": "reasoning", "status": "in_progress", "summary": []}
         self._entries: list[dict[str, Any]] = []
-        self._open: tuple[str, Any] | None = None  # the kind and index of the entry that goes on
+        self._open: tuple[str, Any] | None = None  # as what the entry that goes on is told, and what it is
         self._said: list[str] = []
 
     def think(self, entry: dict[str, Any]) -> Events:
         """An entry of `reasoning_details`, or a fragment of one."""
-        kind, index = entry.get("type"), entry.get("index")
+        kind = entry.get("type")
         text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
         if type(kind) is str and kind in _THOUGHTS and text and type(text) is str:
+            one = (kind, entry.get("index"))
+            kind = "reasoning.summary" if self._sums else kind
             name, list_name, part_type, place = _THOUGHTS[kind]
-            if self._open != (kind, index):
+            if self._open != (kind, one):
                 yield from self._close()
-                self._open = (kind, index)
+                self._open = (kind, one)
                 self.item.setdefault(list_name, []).append(part := {"type": part_type, "text": ""})
                 yield f"response.{_PARTS[kind]}.added", self._at(place, list_name) | {"part": {**part}}
             self._said.append(text)
@@ -106,8 +109,10 @@ class Thought:
         yield from self._close()
         entries = join(self._entries)
         sealed = [entry for entry in entries if entry.get("data")]
-        # A block is bound to its item's id, which clients send back with it.
-        if is_own(entries) and all(entry.get("id") in (None, self.item["id"]) for entry in sealed) and len(sealed) < 2:
+        # A block is bound to its item's id, which clients send back with it. A text that was told as a summary is not
+        # where its provider would look for it.
+        told = is_own(entries) and not (self._sums and any(entry.get("text") for entry in entries))
+        if told and len(sealed) < 2 and all(entry.get("id") in (None, self.item["id"]) for entry in sealed):
             if sealed:
                 self.item["encrypted_content"] = sealed[0]["data"]
         else:

@@ -13,6 +13,7 @@ from gateway.protocols.openai_responses.client_answer import AnswerWriter
 from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
 from gateway.protocols.openai_responses.upstream_answer import AnswerReader, whole
 from gateway.protocols.openai_responses.upstream_request import body as upstream_body
+from gateway.protocols.passing import not_taken, passes, unasked
 from gateway.protocols.sides import Asking, Ours, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
@@ -20,6 +21,7 @@ from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
 NAME = "openai_responses"
 PATH = "/responses"
+PAID = frozenset({"moderation", "access_programs"})  # another model reads along
 
 
 def read(body: Any, raw_length: int) -> ChatRequest:
@@ -42,9 +44,11 @@ def read(body: Any, raw_length: int) -> ChatRequest:
         protocol=NAME,
         body=body,
         form=form,
+        told=form.path,
         only_native=form.only_native,
-        built_in=form.built_in,
+        built_in=(*form.built_in, *(name for name in form.only_native if name in PAID)),
         ignored=form.ignored,
+        unchecked=tuple(name for name in form.ignored if name in body),
     )
     return replace(asked, spoken=spoken)
 
@@ -102,6 +106,10 @@ class Source:
         """What an event says."""
         return self._reader.event(name, event)
 
+    def rest(self) -> tuple[()]:
+        """Nothing: what comes says what it says at once."""
+        return ()
+
     def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
         """What a body says."""
         return whole(answer)
@@ -129,13 +137,11 @@ class Upstream:
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks Responses itself, else one made of the chat form."""
         spoken, fit = asked.spoken, asking.fit
-        reasons = not SPELLINGS.isdisjoint(asking.takes) if asking.takes else asked.reasoning is not None
+        reasons = not set(SPELLINGS).isdisjoint(asking.takes) if asking.takes else asked.reasoning is not None
         passing: PassingResponses | None = None
-        if (
-            spoken is not None
-            and spoken.protocol == NAME
-            and not (fit.enforced_stops or asking.prefill or asked.file_ids)
-        ):
+        ignored: tuple[str, ...] = ()
+        if passes(asked, asking, NAME):
+            assert spoken is not None
             made = native.body(
                 spoken.body,
                 model=asking.model,
@@ -143,25 +149,26 @@ class Upstream:
                 stream=asked.stream,
                 store=False,
                 reasons=reasons,
-                withheld=fit.withheld,
+                withheld=not_taken(fit),
             )
             passing = PassingResponses(
                 id=f"resp_{asking.ours.id}", created=asking.ours.created, model=asking.ours.model
             )
         else:
+            ignored = unasked(asked, asking)
             chat = offered(
                 asked,
                 model=asking.model,
                 output_cap=asking.output_cap,
                 cap_field="max_completion_tokens",
                 ask_usage=False,
-                fit=fit,
+                fit=fit.without(ignored),
                 prefill=asking.prefill,
             )
             cap = asking.output_cap if asking.output_cap is not None else asked.output_cap
             made = upstream_body(chat, model=asking.model, output_cap=cap, stream=asked.stream, reasons=reasons)
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
-        return Sent(PATH, (), dumps(made), Source(), None, passing)
+        return Sent(PATH, (), dumps(made), Source(), None, passing, ignored)
 
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""

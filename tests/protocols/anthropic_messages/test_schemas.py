@@ -4,8 +4,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.protocols.anthropic_messages.forms.schemas import closed, input_schema, is_open
+from gateway.protocols.anthropic_messages.forms.schemas import closed, input_schema, is_exact, is_open
 
 A, B = {"type": "string"}, {"type": "integer"}
 
@@ -70,6 +72,45 @@ def test_a_forced_form_closes_every_object_and_tells_bounds_in_words() -> None:
         "additionalProperties": False,
     }
     assert schema == before
+
+
+keywords = st.sampled_from(
+    [
+        *("type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "additionalProperties", "$defs"),
+        *("format", "minItems", "object", "description", "enum", "minimum", "a"),
+    ]
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | keywords,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keywords, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(st.dictionaries(keywords, anything, max_size=6))
+def test_what_is_no_schema_is_nobody_s_end(schema: dict[str, Any]) -> None:
+    before = deepcopy(schema)
+    assert input_schema(schema)["type"] == "object" and type(closed(schema)) is dict
+    assert is_open(schema) in (True, False) and is_exact(schema) in (True, False)
+    assert schema == before
+
+
+EXACT = {"type": "object", "properties": {"a": A}, "required": ["a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_it"),
+    [
+        (EXACT, True),
+        ({**EXACT, "required": []}, False),
+        ({**EXACT, "additionalProperties": True}, False),
+        ({**EXACT, "properties": {"a": {"type": "array", "items": EXACT}}}, True),
+        ({**EXACT, "properties": {"a": {"anyOf": [A, {"type": "object", "properties": {}}]}}}, False),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {**EXACT, "required": []}}}, False),
+    ],
+)
+def test_what_a_strict_mode_takes(schema: dict[str, Any], is_it: bool) -> None:
+    assert is_exact(schema) is is_it
 
 
 @pytest.mark.parametrize(

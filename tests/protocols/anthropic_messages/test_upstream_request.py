@@ -342,6 +342,7 @@ FILM = said({"type": "video_url", "video_url": {"url": "https://films.example/a.
         ([FILM], {}, "messages[0].content[0].type"),
         ([HI, {"role": "assistant", "audio": {"id": "a"}}, HI], {}, "messages[1].audio"),
         ([HI], {"n": 2}, "n"),
+        ([HI], {"functions": [{"name": "f", "parameters": "x"}]}, "functions[0].parameters"),
         ([HI], {"modalities": ["text", "audio"]}, "modalities"),
         ([{"role": "user", "content": " "}], {}, "messages"),
     ],

@@ -12,6 +12,7 @@ from gateway.protocols.openai_completions import AnswerReader, CompletionRequest
 from gateway.wire import sse
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from tests.protocols.openai_responses.answers import sdk
+from tests.protocols.strange import changed
 
 DONE = b"data: [DONE]\n\n"
 OURS = {"id": "g1", "object": "text_completion", "created": 1700000000, "model": "acme/m-1"}
@@ -264,6 +265,29 @@ def test_what_is_billed_is_shown() -> None:
     reader.set_cost(Decimal("0.5"))
     usage = json.loads(reader.final())["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"], usage["cost"]) == (9, 1, 10, 0.5)
+
+
+def test_a_body_with_a_strange_value_is_taken_or_refused_by_name() -> None:
+    every = ask(["a"], suffix="b", echo=True, n=1, best_of=1, logprobs=1, stop=["c"], stream=True, logit_bias={"1": 1})
+    for body in changed(every | {"stream_options": {"include_usage": True}, "metadata": {"a": "b"}, "user": "u"}):
+        try:
+            request = parse(body, 99)
+        except InvalidRequest as error:
+            assert error.param
+        else:
+            assert upstream_body(request, model="up-1", output_cap=None, ask_usage=True)
+
+
+@pytest.mark.parametrize("streams", (True, False))
+def test_an_answer_with_a_strange_value_is_read_or_a_fault(streams: bool) -> None:
+    logprobs = {"tokens": ["a"], "token_logprobs": [-0.5]}
+    choice = {"text": "a", "index": 0, "logprobs": logprobs, "finish_reason": "stop"}
+    for strange in changed({"id": "x", "choices": [choice], "usage": USAGE}):
+        for upstream in (json.dumps(strange).encode(), sse.encode(json.dumps(strange).encode()) + DONE):
+            try:
+                assert answer([upstream], stream=streams)[2]
+            except UpstreamFault:
+                continue
 
 
 def test_the_official_sdk_reads_both() -> None:

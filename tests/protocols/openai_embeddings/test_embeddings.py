@@ -14,6 +14,7 @@ from billing.tokens import Tokens
 from gateway.protocols.openai_embeddings import AnswerReader, EmbeddingsRequest, parse, upstream_body
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from tests.protocols.openai_responses.answers import sdk
+from tests.protocols.strange import changed
 
 VECTORS = [[0.5, -1.0], [0.25, 2.0], [0.0, 1.5]]
 
@@ -228,6 +229,19 @@ def test_what_is_billed_is_shown_and_what_the_operator_pays_is_not() -> None:
     made = json.loads(reader.final())
     assert made["usage"] == {"prompt_tokens": 6, "total_tokens": 6, "images": 2, "cost": 1.2e-7}
     assert made["id"] == "emb-1"
+
+
+def test_what_is_strange_is_taken_or_refused_by_name_and_read_or_a_fault() -> None:
+    for asked in changed(ask(["a"], dimensions=2, encoding_format="float", user="u")):
+        try:
+            assert upstream_body(parse(asked, 99), model="up-1")
+        except InvalidRequest as error:
+            assert error.param
+    for strange in changed(json.loads(body([1.0]))):
+        try:
+            answered(json.dumps(strange).encode())
+        except UpstreamFault:
+            continue
 
 
 def test_the_official_sdk_reads_both() -> None:

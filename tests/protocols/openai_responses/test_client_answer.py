@@ -214,6 +214,31 @@ def test_signed_thoughts_come_with_what_brings_them_back_byte_for_byte() -> None
     ]
 
 
+def test_who_asks_for_a_summary_is_told_thoughts_as_one() -> None:
+    stream = written(deltas(*SIGNED, {"content": "42"}), reasoning={"summary": "auto"})
+    assert types(events(stream))[2:8] == [
+        *("output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta"),
+        *("reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done"),
+    ]
+    thought = drawn(stream).output[0].model_dump(exclude_none=True)
+    assert thought["summary"] == [{"type": "summary_text", "text": "Let me see."}]
+    assert "content" not in thought
+    assert [entry["type"] for entry in entries_of(thought)] == ["reasoning.text", "reasoning.encrypted"]
+    assert entries_of(thought)[0]["signature"] == "Sig+/é=="
+
+
+def test_a_providers_text_that_is_told_as_a_summary_comes_back_as_text() -> None:
+    entry = {"type": "reasoning.text", "text": "hm", "format": FORMAT, "id": "rs_1", "index": 0}
+    for wish, packed in ((None, False), ({"summary": "auto"}, True)):
+        item = (
+            drawn(written(deltas({"reasoning_details": [entry]}), reasoning=wish))
+            .output[0]
+            .model_dump(exclude_none=True)
+        )
+        assert ("encrypted_content" in item) is packed
+        assert entries_of(item) == [entry]
+
+
 def test_thoughts_nobody_signed_come_back_too() -> None:
     thought = drawn(written(deltas({"reasoning_content": "hm"}, {"content": "1"}))).output[0].model_dump()
     assert entries_of(thought) == [{"type": "reasoning.text", "text": "hm", "index": 0}]

@@ -73,6 +73,20 @@ def test_withheld_fields_go_by_the_chat_forms_names() -> None:
     assert "temperature" not in made
 
 
+def test_withheld_members_of_lists_go_alone() -> None:
+    part = {"type": "input_text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    function = {"type": "function", "name": "f"}
+    asked: dict[str, Any] = {
+        "include": ["message.output_text.logprobs", "reasoning.encrypted_content"],
+        "tools": [{"type": "web_search"}, function],
+        "input": [{"role": "user", "content": [part]}, {"role": "user", "content": "b"}],
+    }
+    made = sent(asked, withheld={"logprobs", "web_search_options", "cache_control"})
+    assert made["include"] == ["reasoning.encrypted_content"]
+    assert made["tools"] == [function]
+    assert made["input"] == [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, asked["input"][1]]
+
+
 def test_ids_name_nothing_in_an_account_that_tenants_share() -> None:
     items = [
         {"type": "message", "id": "msg_1", "role": "assistant", "content": "a", "phase": "commentary"},

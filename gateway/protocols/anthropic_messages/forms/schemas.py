@@ -6,7 +6,7 @@
   description, as Anthropic's own SDK has it, so that the model still reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.wire import strict_json
@@ -21,7 +21,11 @@ _KNOWN: Mapping[str, str | None] = {
     **dict.fromkeys(("anyOf", "allOf"), _LIST),
     "items": _SCHEMA,
 }
-_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+# Keywords that are known with these values alone.
+_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "format": ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
+    "minItems": (0, 1),
+}
 
 
 def input_schema(schema: Any) -> dict[str, Any]:
@@ -35,22 +39,34 @@ def input_schema(schema: Any) -> dict[str, Any]:
 
 def is_open(schema: Any) -> bool:
     """Whether some object of it may have any further members, or any at all, which a forced form cannot allow."""
-    if type(schema) is list:
-        return any(map(is_open, schema))
     if type(schema) is not dict:
         return False
     if type(schema.get("additionalProperties")) is dict or schema.get("additionalProperties") is True:
         return True
     if schema.get("type") == "object" and not schema.get("properties"):
         return True
-    inner = [schema[name] for name, kind in _KNOWN.items() if kind in (_SCHEMA, _LIST) and name in schema]
-    inner += [
-        part
-        for name, kind in _KNOWN.items()
-        if kind == _MAP and type(schema.get(name)) is dict
-        for part in schema[name].values()
-    ]
-    return any(map(is_open, [*inner, *schema.get("oneOf", ())]))
+    return any(map(is_open, _parts(schema)))
+
+
+def is_exact(schema: Any) -> bool:
+    """Whether every object of it is closed and has all its members, as OpenAI's strict mode demands."""
+    if type(schema) is not dict:
+        return True
+    is_object = schema.get("type") == "object" or "properties" in schema
+    is_closed = schema.get("additionalProperties") is False and _required(schema) == _members(schema).keys()
+    return (is_closed or not is_object) and all(map(is_exact, _parts(schema)))
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[Any]:
+    """The schemas inside a schema, one level down."""
+    for name, kind in (*_KNOWN.items(), ("oneOf", _LIST)):
+        inner = schema.get(name) if kind else None
+        if kind == _MAP and type(inner) is dict:
+            yield from inner.values()
+        elif kind == _LIST and type(inner) is list:
+            yield from inner
+        elif kind == _SCHEMA:
+            yield inner
 
 
 def closed(schema: Any) -> Any:
@@ -61,18 +77,16 @@ def closed(schema: Any) -> Any:
     told: dict[str, Any] = {}
     for name, value in schema.items():
         known = "anyOf" if name == "oneOf" else name
-        if known in _KNOWN:
+        if known in _KNOWN and known not in made:
             made[known] = _inside(value, _KNOWN[known])
-        elif (name == "format" and value in _FORMATS) or (name == "minItems" and value in (0, 1)):
+        elif value in _VALUES.get(name, ()):
             made[name] = value
         elif name not in ("additionalProperties", "$schema", "$id", "strict"):
             told[name] = value
     if made.get("type") == "object" or "properties" in made:
         made["additionalProperties"] = False
     if told:
-        words = strict_json.dumps(told).decode()
-        said = made.get("description")
-        made["description"] = f"{said}\n\n{words}" if said else words
+        made["description"] = _told(made, strict_json.dumps(told).decode())
     return made
 
 
@@ -90,18 +104,31 @@ def _merged(schema: dict[str, Any]) -> dict[str, Any]:
     """One object schema that allows what the parts of a union allow; how they belong together is told in words."""
     unions = {name: schema[name] for name in _UNIONS if type(schema.get(name)) is list}
     made: dict[str, Any] = {name: value for name, value in schema.items() if name not in _UNIONS}
-    properties: dict[str, Any] = dict(made.get("properties") or {})
-    required = set(made.get("required") or ())
+    properties, required = _members(made), _required(made)
     for name, parts in unions.items():
-        needs = [set(part.get("required") or ()) for part in parts if type(part) is dict]
         for part in parts:
-            if type(part) is dict:
-                properties = {**(part.get("properties") or {}), **properties}
+            properties = {**_members(part), **properties}
+        needs = [_required(part) for part in parts]
         required |= (set.union if name == "allOf" else set.intersection)(*needs) if needs else set()
     made |= {"type": "object", "properties": properties}
     if required:
         made["required"] = sorted(required)
     if unions:
-        words = f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}"
-        made["description"] = f"{made['description']}\n\n{words}" if made.get("description") else words
+        made["description"] = _told(made, f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}")
     return made
+
+
+def _members(schema: Any) -> dict[str, Any]:
+    members = schema.get("properties") if type(schema) is dict else None
+    return members if type(members) is dict else {}
+
+
+def _required(schema: Any) -> set[str]:
+    names = schema.get("required") if type(schema) is dict else None
+    return {name for name in names if type(name) is str} if type(names) is list else set()
+
+
+def _told(schema: dict[str, Any], words: str) -> str:
+    """A schema's description with more words behind it."""
+    said = schema.get("description")
+    return f"{said}\n\n{words}" if said and type(said) is str else words

@@ -1,7 +1,7 @@
 """What a client asks for (`parse`), and the body an upstream of the same protocol gets (`upstream_body`)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import Struct
@@ -152,6 +152,10 @@ class Fit:
     enforced_stops: tuple[str, ...] = ()
     tells_thoughts: bool = False
     thoughts: str | None = None
+
+    def without(self, names: Collection[str]) -> "Fit":
+        """The same with these fields withheld, too."""
+        return replace(self, withheld=self.withheld.union(names)) if names else self
 
 
 WHOLE = Fit()
