@@ -11,7 +11,7 @@ from typing import Any
 from gateway.protocols.google_gemini import grounding, signatures
 from gateway.protocols.google_gemini.client_request import ChatForm
 from gateway.protocols.google_gemini.errors import envelope
-from gateway.protocols.google_gemini.finish import MALFORMED_CALL, gemini_finish
+from gateway.protocols.google_gemini.finish import MALFORMED_CALL, REFUSED, gemini_finish
 from gateway.protocols.google_gemini.upstream.parts import by_url
 from gateway.protocols.google_gemini.usage import gemini_usage
 from gateway.protocols.openai_chat.answer.reasoning import join
@@ -130,7 +130,7 @@ class _Candidate:
 
     __slots__ = (
         *("_annotations", "_calls", "_finish", "_form", "_images", "_length", "_logprobs", "_malformed", "_native"),
-        *("_signs", "_text", "_thoughts", "index"),
+        *("_refused", "_signs", "_text", "_thoughts", "index"),
     )
 
     def __init__(self, index: int, form: ChatForm) -> None:
@@ -144,6 +144,7 @@ class _Candidate:
         self._text: list[str] | None = [] if "web_search_options" in form.body else None
         self._annotations: list[Any] = []
         self._logprobs: list[Any] = []
+        self._refused = False
         self._finish: str | None = None
         self._native: str | None = None
 
@@ -160,6 +161,7 @@ class _Candidate:
         parts = self._thought(delta, entries)
         sealed = signatures.sealed(signatures.ours(delta))
         self._signs |= {entry["id"]: entry["data"] for entry in sealed if type(entry.get("id")) is str}
+        self._refused = self._refused or bool(delta.get("refusal"))
         said = f"{delta.get('content') or ''}{delta.get('refusal') or ''}"
         spans = [entry for entry in sealed if "span" in entry]
         if said or spans:
@@ -186,7 +188,8 @@ class _Candidate:
         if any(entry.get("signature") or entry.get("data") for entry in self._thoughts):
             parts.append({"text": "", "thoughtSignature": self._packed()})
         made = self.written(parts or [{"text": ""}])
-        made["finishReason"] = MALFORMED_CALL if self._malformed else gemini_finish(self._finish, self._native)
+        finish = REFUSED if self._refused and self._finish == "stop" else self._finish
+        made["finishReason"] = MALFORMED_CALL if self._malformed else gemini_finish(finish, self._native)
         if self._malformed:
             made["finishMessage"] = f"Malformed function call: {self._malformed[:MAX_TOLD]}"
         if grounds := grounding.grounding_metadata(self._annotations, "".join(self._text or ())):

@@ -25,6 +25,7 @@ _EXACT = frozenset(
 MALFORMED_CALL = "MALFORMED_FUNCTION_CALL"
 _NONE = frozenset({"FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"})
 _FILTERED = "content_filter"
+REFUSED = _FILTERED  # A chat's refusal ends with `stop`; here nothing but the reason tells it from an answer.
 # Why a candidate ended that `finish_words` does not know.
 _CHATS = {"LANGUAGE": _FILTERED, "ESCALATION": _FILTERED, "PUP_LIMITED_DISABLED": _FILTERED, "CONTINUATION": "length"}
 

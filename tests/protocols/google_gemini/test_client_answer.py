@@ -223,7 +223,9 @@ def test_parts_that_only_google_has_stay_what_they_are() -> None:
 
 
 def test_a_refusal_is_what_was_said() -> None:
-    assert parts_of(events(chunk({"refusal": "No."}), chunk({}, "stop")))[0] == {"text": "No."}
+    told = events(chunk({"refusal": "No."}), chunk({}, "stop"))
+    assert parts_of(told)[0] == {"text": "No."}
+    assert told[-1]["candidates"][0]["finishReason"] == "SAFETY"
 
 
 def test_counts_leave_thoughts_out_of_the_candidates() -> None:

@@ -1,0 +1,207 @@
+"""Every client's protocol over every provider's, streamed and whole: what the one says is what the other hears.
+
+A scene is said in the provider's protocol (`providers`), asked for and heard in the client's (`clients`), and compared
+in neither (`said`). `python -m tests.pairs` prints how each pair went in each case, and writes docs/protocols.md.
+"""
+
+import itertools
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from billing.models import Usage
+from tests.pairs.clients import CLIENTS
+from tests.pairs.providers import PROVIDERS
+from tests.pairs.said import PNG, PROOF, SCHEMA, Call, Counts, Got, Heard, Question, Said, Tool
+from tests.simulated.process import SimulatedProvider
+from tests.stage.cast import Tenant
+from tests.stage.product import Gateway, synchronize
+from tests.stage.shelf import make_model, make_provider
+
+TEXT = "Grüß dich, 世界! 🌍 It is  cold."
+WEATHER = Tool("get_weather", "The weather of a city.", SCHEMA)
+NOW = Tool("now", "The time.")
+OSLO, ZURICH = Call("call_a1", "get_weather", {"city": "Oslo"}), Call("call_b2", "get_weather", {"city": "Zürich"})
+TIME = Call("call_c3", "now", {})
+
+# What is asked and said in each case.
+SCENES: dict[str, tuple[Question, Said]] = {
+    "text": (Question(), Said(TEXT)),
+    "one tool": (Question(tools=(WEATHER,)), Said(calls=(OSLO,), finish="tool_calls")),
+    "tool after text": (Question(tools=(WEATHER,)), Said(TEXT, calls=(OSLO,), finish="tool_calls")),
+    "parallel tools": (Question(tools=(WEATHER, NOW)), Said(calls=(OSLO, ZURICH, TIME), finish="tool_calls")),
+    "no arguments": (Question(tools=(NOW,)), Said(calls=(TIME,), finish="tool_calls")),
+    "no tool used": (Question(tools=(WEATHER, NOW)), Said(TEXT)),
+    "reasoning": (Question(reasons=True), Said(TEXT, "First  I think: ja.", PROOF, counts=Counts(11, 30, 0, 20))),
+    "image": (Question(image=PNG), Said("A red dot.")),
+    "structured": (Question(schema=SCHEMA), Said('{"city":"Zürich"}')),
+    "length": (Question(), Said("Once upon", finish="length")),
+    "cached usage": (Question(), Said(TEXT, counts=Counts(5000, 9, 4096))),
+    "refusal": (Question(), Said("I can't help with that.", refused=True)),
+}
+pairs = [
+    pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"]),
+    pytest.mark.parametrize("provider", PROVIDERS),
+    pytest.mark.parametrize("client", CLIENTS),
+]
+
+
+def every_pair(test: Callable[..., None]) -> Callable[..., None]:
+    for mark in pairs:
+        test = mark(test)
+    return test
+
+
+class Play:
+    """The stage: a gateway, a tenant, and providers that say what they are told to say."""
+
+    def __init__(self, gateway: Gateway, simulated: SimulatedProvider, tenant: Tenant) -> None:
+        self._gateway, self._simulated, self._tenant = gateway, simulated, tenant
+        self.name = self.model = ""
+
+    def says(self, provider: str, data: bytes, *, stream: bool, status: int = 200) -> None:
+        """From now on a new model is asked, whose provider answers with `data`."""
+        self.name = f"pair-{secrets.token_hex(6)}.{'sse' if stream else 'json'}"
+        self._simulated.behave(self.name, self._simulated.script(self.name, data, status=status))
+        row = make_provider(self._simulated.base_url, protocol=provider, **PROVIDERS[provider].FIELDS)
+        self.model = make_model(row, self.name).slug
+        synchronize(self._gateway)
+
+    def asks(self, client: str, question: Question, stream: bool) -> httpx.Response:
+        """The answer, as it came."""
+        speaks = CLIENTS[client]
+        return self._gateway.client.post(
+            speaks.path(self.model, stream),
+            json=speaks.body(question, self.model, stream),
+            headers={"Authorization": f"Bearer {self._tenant.secret}"},
+        )
+
+    def hears(self, client: str, question: Question, stream: bool) -> Heard:
+        """The answer, as the client understands it."""
+        response = self.asks(client, question, stream)
+        assert response.status_code == 200, response.text
+        heard: Heard = CLIENTS[client].hear(response.text, stream)
+        return heard
+
+    def asked(self, provider: str) -> tuple[Got, str]:
+        """What the provider was sent, and as it came."""
+        request = self._simulated.asked(self.name)
+        assert request["path"].startswith(PROVIDERS[provider].PATH)
+        return PROVIDERS[provider].got(json.loads(request["body"])), request["body"]
+
+    @property
+    def usage(self) -> Usage:
+        """The row on the books."""
+        return Usage.objects.get(model=self.model)
+
+
+@pytest.fixture
+def play(gateway: Gateway, simulated: SimulatedProvider, alice: Tenant) -> Play:
+    return Play(gateway, simulated, alice)
+
+
+@pytest.fixture(autouse=True)
+def cell(request: pytest.FixtureRequest, record_property: Callable[[str, Any], None]) -> None:
+    """Names the cell of the table that a test fills."""
+    given = request.node.callspec.params
+    case = given.get("case") or request.node.originalname.removeprefix("test_").replace("_", " ")
+    record_property("cell", (given["client"], given["provider"], case))
+
+
+@pytest.mark.parametrize("case", SCENES)
+@every_pair
+def test_scene(play: Play, client: str, provider: str, stream: bool, case: str) -> None:
+    question, said = SCENES[case]
+    speaks = PROVIDERS[provider]
+    play.says(provider, speaks.stream(said) if stream else speaks.whole(said), stream=stream)
+    heard = play.hears(client, question, stream).said
+    assert heard == replace(said, proof="", finish=told_finish(said, client, provider))
+    got, _ = play.asked(provider)
+    assert got.turns == (("user", question.text),)
+    assert [name for name, _ in got.tools] == [tool.name for tool in question.tools]
+    assert all(same(schema, tool.parameters) for (_, schema), tool in zip(got.tools, question.tools, strict=True))
+    assert got.image == (("image/png", question.image) if question.image else None)
+    assert same(got.schema, question.schema)
+    row, counts = play.usage, said.counts
+    assert (row.status, row.basis) == ("completed", "reported")
+    assert (row.prompt_tokens, row.completion_tokens) == (counts.prompt, counts.completion)
+    assert (row.cached_tokens, row.reasoning_tokens) == (counts.cached, counts.thought)
+
+
+# The proof of a thought stays with the turn that it was given for, and comes back where it came from.
+THINKS = Said(TEXT, "First  I think: ja.", PROOF, calls=(OSLO, TIME), finish="tool_calls", counts=Counts(11, 30, 0, 20))
+RESULTS = ((OSLO, "Schnee, -3 °C"), (TIME, "12:00"))
+
+
+@pytest.mark.parametrize("next", PROVIDERS)
+@every_pair
+def test_second_turn(play: Play, client: str, provider: str, stream: bool, next: str) -> None:
+    question = Question(tools=(WEATHER, NOW), reasons=True)
+    speaks = PROVIDERS[provider]
+    play.says(provider, speaks.stream(THINKS) if stream else speaks.whole(THINKS), stream=stream)
+    heard = play.hears(client, question, stream)
+    assert heard.said == replace(THINKS, proof="")
+    play.says(next, PROVIDERS[next].whole(Said("Snow.")), stream=False)
+    again = replace(question, turns=((heard.turn, RESULTS),))
+    assert play.hears(client, again, stream=False).said == Said("Snow.")
+    got, raw = play.asked(next)
+    thoughts = [turn[1:] for turn in got.turns if turn[0] == "thought"]
+    rest = [turn for turn in got.turns if turn[0] != "thought"]
+    assert rest == [
+        ("user", question.text),
+        ("said", TEXT),
+        *(("call", call.id, call.name, call.arguments) for call, _ in RESULTS),
+        *(("result", call.id, text) for call, text in RESULTS),
+    ]
+    if next == provider:
+        assert "".join(text for text, _ in thoughts) == THINKS.thought
+        assert [proof for _, proof in thoughts if proof] == [PROOF]
+    else:
+        assert PROOF not in raw
+        assert not [proof for _, proof in thoughts if proof and proof != UNSIGNED]
+
+
+# What Google takes for the signature of a call that its model did not make.
+UNSIGNED = "skip_thought_signature_validator"
+
+
+@pytest.mark.parametrize("kind", ["invalid", "too_long", "limited", "overloaded"])
+@every_pair
+def test_error_before(play: Play, client: str, provider: str, stream: bool, kind: str) -> None:
+    status, data = PROVIDERS[provider].failure(kind)
+    play.says(provider, data, stream=False, status=status)
+    response = play.asks(client, Question(), stream)
+    told, message = CLIENTS[client].failed(response.json())
+    assert (response.status_code, told) == CLIENTS[client].TOLD[kind], response.text
+    if kind == "invalid":
+        assert message == "Bad top_p."
+    assert play.usage.status != "completed"
+    assert play.usage.charge == 0
+
+
+@every_pair
+def test_error_after(play: Play, client: str, provider: str, stream: bool) -> None:
+    play.says(provider, PROVIDERS[provider].broken("Half an ans"), stream=True)
+    response = play.asks(client, Question(), stream)
+    if stream:
+        assert response.status_code == 200
+        assert CLIENTS[client].broken(response.text) == ("Half an ans", CLIENTS[client].BROKEN)
+    else:
+        told, _ = CLIENTS[client].failed(response.json())
+        assert (response.status_code, told) == CLIENTS[client].TOLD["overloaded"]
+
+
+def told_finish(said: Said, client: str, provider: str) -> str:
+    """Where some protocols end a refusal as an ordinary answer, others have a reason of its own for it."""
+    ordinary = {"openai_chat", "openai_responses"}
+    return said.finish if not said.refused or {client, provider} <= ordinary else "content_filter"
+
+
+def same(schema: Any, asked: Any) -> bool:
+    """Whether a schema says the same: no parameters are written in many ways."""
+    return schema == asked or not ((asked or {}).get("properties") or (schema or {}).get("properties"))
