@@ -60,6 +60,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                     await parts.aclose()
             last = await generation.complete()
         except GatewayError as error:
+            error.told = error.told or (call.passes and isinstance(error, UpstreamFault))
             await generation.fail(error)
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
