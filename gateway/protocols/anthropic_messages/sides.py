@@ -20,7 +20,7 @@ from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
 NAME = "anthropic_messages"
 # Where an offer does not take these, the chat form is what they are easily left out of.
-CHAT_FIRST = frozenset({"web_search_options", "cache_control"})
+CHAT_FIRST = frozenset({"web_search_options", "response_format", "cache_control"})
 # Of another protocol's lists of parameters, as this one has them: what such an offer is not asked for by name.
 HINTS = ("top_k",)
 

@@ -25,7 +25,7 @@ NAME = "google_gemini"
 LEVELS = ("minimal", "low", "medium", "high")
 LABELS = frozenset({"labels"})  # of the account that all tenants share
 # Where an offer does not take these, the chat form is what they are easily left out of.
-CHAT_FIRST = frozenset({"web_search_options", "logprobs"})
+CHAT_FIRST = frozenset({"web_search_options", "response_format", "logprobs"})
 # What only this protocol has, and is neither billed beside tokens nor kept nor called out for.
 FREE = frozenset(
     {
