@@ -92,8 +92,9 @@ def got(body: dict[str, Any]) -> Got:
             case "assistant":
                 for entry in message.get("reasoning_details") or ():
                     turns.append(("thought", entry.get("text", ""), entry.get("signature") or entry.get("data")))
-                if message.get("content"):
-                    turns.append(("said", message["content"]))
+                if content := message.get("content"):
+                    text = content if type(content) is str else "".join(part["text"] for part in content)
+                    turns.append(("said", text))
                 for call in message.get("tool_calls") or ():
                     inner = call["function"]
                     turns.append(("call", call["id"], inner["name"], json.loads(inner["arguments"])))
