@@ -92,6 +92,11 @@ class Heard:
     turn: Any
 
 
+def listed(content: Any, kind: str = "text") -> list[dict[str, Any]]:
+    """The parts of a content, which may be one text."""
+    return [{"type": kind, "text": content}] if type(content) is str else content
+
+
 def pieces(text: str, size: int = 5) -> Iterator[str]:
     """A text as a stream brings it."""
     return (text[at : at + size] for at in range(0, len(text), size))

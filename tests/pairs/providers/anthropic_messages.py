@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from tests.pairs.said import Counts, Got, Said, pieces, written
+from tests.pairs.said import Counts, Got, Said, listed, pieces, written
 from tests.pairs.said import stream as sse
 
 FIELDS: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def got(body: dict[str, Any]) -> Got:
     assert all(one != other for one, other in pairwise(roles)), roles
     for message in body["messages"]:
         content = message["content"]
-        for block in [{"type": "text", "text": content}] if type(content) is str else content:
+        for block in listed(content):
             match block["type"]:
                 case "text":
                     turns.append(("said" if message["role"] == "assistant" else "user", block["text"]))

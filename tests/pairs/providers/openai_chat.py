@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.pairs.said import Counts, Got, Said, pieces, written
+from tests.pairs.said import Counts, Got, Said, listed, pieces, written
 from tests.pairs.said import stream as sse
 
 FIELDS = {"reasoning_format": "acme-v1"}
@@ -83,7 +83,7 @@ def got(body: dict[str, Any]) -> Got:
         match message["role"]:
             case "user":
                 parts = message["content"]
-                for part in [{"type": "text", "text": parts}] if type(parts) is str else parts:
+                for part in listed(parts):
                     if part["type"] == "text":
                         turns.append(("user", part["text"]))
                     else:

@@ -406,7 +406,7 @@ def test_many_calls_are_matched_in_linear_time() -> None:
 def test_contents_of_the_model_that_follow_each_other_are_one_turn() -> None:
     """As Google's SDKs keep a stream: a content an event. Other providers want all calls of a step in one turn."""
     thought = {"text": "Hm", "thought": True, "thoughtSignature": "U0lH"}
-    calls = [{"functionCall": {"id": id, "name": "f", "args": {}}} for id in ("a", "b")]
+    calls: Any = [{"functionCall": {"id": id, "name": "f", "args": {}}} for id in ("a", "b")]
     results = [{"functionResponse": {"id": id, "name": "f", "response": {"output": id}}} for id in ("a", "b")]
     contents = [
         {"role": "user", "parts": [{"text": "hi"}]},

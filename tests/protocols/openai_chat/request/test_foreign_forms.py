@@ -102,7 +102,7 @@ def test_a_signature_on_a_call_goes_to_its_maker_alone() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     signed = call | {"extra_content": {"google": {"thought_signature": "U0lH"}}}
     turn = {"role": "assistant", "tool_calls": [signed, call]}
-    messages = [{"role": "user", "content": "hi"}, turn, {"role": "tool", "tool_call_id": "c", "content": "1"}]
+    messages: Any = [{"role": "user", "content": "hi"}, turn, {"role": "tool", "tool_call_id": "c", "content": "1"}]
     assert read(messages=messages).thoughts == {GEMINI}
     assert without_others_thoughts(messages, GEMINI) == messages
     assert without_others_thoughts(messages, "other-v1") == [
