@@ -60,6 +60,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                     await parts.aclose()
             last = await generation.complete()
         except GatewayError as error:
+            error.told = error.told or (call.passes and isinstance(error, UpstreamFault))
             await generation.fail(error)
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
@@ -104,7 +105,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         try:
             while not reader.complete:
                 if reader.stopped and not generation.reads_on(pace):
-                    reader.conclude()
+                    if reader.abandoned is None:
+                        reader.conclude()
                     break
                 data = reply.take()
                 if data is None and (data := await pace.wait(reply.coming())) is None:

@@ -92,10 +92,10 @@ class ChatCompletions(Chat):
 
 
 class Count(Chat):
-    """A view that counts the tokens of what it is asked, which costs nothing: an estimate, as no provider is asked."""
+    """A view that counts the tokens of what it is asked, which costs nothing."""
 
-    async def post(self, request: HttpRequest, **path: str) -> Answer:
-        """About how many tokens a request has. Nothing is dialled, held, billed or written."""
+    async def counted(self, **path: str) -> int:
+        """About how many tokens a request has: no provider is asked. Raises `GatewayError`."""
         here = process.current()
         asked = await self.asked(here, **path)
         try:
@@ -103,11 +103,7 @@ class Count(Chat):
         except GatewayError as error:
             retell(error, asked)
             raise
-        return self.told(prompt_tokens(asked, model, here.tokenizers.bytes_a_token(model.slug)))
-
-    def told(self, tokens: int) -> Answer:
-        """The answer in the protocol's form."""
-        raise NotImplementedError
+        return prompt_tokens(asked, model, here.tokenizers.bytes_a_token(model.slug))
 
 
 def retell(error: GatewayError, asked: ChatRequest) -> None:

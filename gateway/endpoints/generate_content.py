@@ -4,14 +4,14 @@ count of its tokens.
 
 from typing import Any
 
+from django.http import HttpRequest
+
 from gateway.door.answers import Answer, json_answer
 from gateway.endpoints.chat import Chat, ChatCompletions, Count
 from gateway.process import process
 from gateway.protocols.google_gemini import sides
 from gateway.protocols.openai_chat import ChatRequest
 from gateway.request.naming import reachable
-
-PUBLISHERS = "publishers"
 
 
 class Gemini(Chat):
@@ -51,6 +51,6 @@ class CountContent(Count, Gemini):
         """A parsed body, of contents or of a whole request, checked. Raises `InvalidRequest`."""
         return sides.read_counted(body, raw_length, model=self.named(**path))
 
-    def told(self, tokens: int) -> Answer:
-        """The answer."""
-        return json_answer({"totalTokens": tokens, "estimated": True})
+    async def post(self, request: HttpRequest, **path: str) -> Answer:
+        """Estimates the tokens of contents. Nothing is dialled, held, billed or written."""
+        return json_answer({"totalTokens": await self.counted(**path), "estimated": True})

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from django.http import HttpRequest
+
 from gateway.door.answers import JSON, Answer
 from gateway.endpoints.chat import ChatCompletions, Count
 from gateway.protocols.anthropic_messages import counting, sides
@@ -29,6 +31,6 @@ class CountTokens(Count):
         """A parsed body, which has no cap, checked. Raises `InvalidRequest`."""
         return sides.read({**body, "max_tokens": 1} if type(body) is dict else body, raw_length, self.fields)
 
-    def told(self, tokens: int) -> Answer:
-        """The answer, which says that it is an estimate."""
-        return Answer(counting.answer(tokens, is_estimate=True), JSON)
+    async def post(self, request: HttpRequest) -> Answer:
+        """Estimates the tokens of a message. Nothing is dialled, held, billed or written."""
+        return Answer(counting.answer(await self.counted(), is_estimate=True), JSON)

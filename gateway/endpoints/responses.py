@@ -23,6 +23,6 @@ class Responses(ChatCompletions):
         return sides.read(body, raw_length)
 
     def _handler(self, request: ASGIRequest) -> Callable[..., Awaitable[Answer]]:
-        if request.method == "GET" and self.fields.get(b"upgrade", b"").lower() == b"websocket":
+        if request.method == "GET" and b"sec-websocket-key" in self.fields:  # the server has let `Upgrade` go
             raise UpgradeRequired("There are no WebSockets here. Use POST /v1/responses, with stream: true.")
         return super()._handler(request)

@@ -53,7 +53,7 @@ def prompt_tokens(asked: ChatRequest, model: Model, bytes_a_token: float, said: 
 
 def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: AnswerReader | None) -> None:
     """Notes what a token of a model's text stood for in an answer, if the provider counted it."""
-    if reader is None or reader.usage is None or not reader.counted:
+    if reader is None or reader.usage is None or not reader.counted or reader.abandoned:
         return
     usage = reader.usage
     # Thoughts that were not shown are no text of ours.

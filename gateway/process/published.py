@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from billing.backbone.connections import Connections, DatabaseAway
 from gateway.process import telemetry
+from routing.health.breaker import weighed
 from routing.health.health import Health
 from routing.health.latency import Published
 
@@ -23,7 +25,7 @@ NEWEST = "select max(until) from billing_mark where name like %s"
 QUERY = """
 select distinct on (model, provider, upstream_model, size_class)
        model, provider, upstream_model, size_class, ttft_p50, token_p50 / 1000, output_tokens, output_ms,
-       completed, offer_faults, attempts - client_faults - cancelled,
+       completed, offer_faults, failing, attempts - client_faults - cancelled,
        extract(epoch from clock_timestamp() - published_at)::float8
          + case "window" when '5m' then 0 when '1h' then 1800 else 43200 end
   from routing_offerstatistics
@@ -66,8 +68,15 @@ class Statistics:
 
 def _published(rows: Iterable[tuple[Any, ...]]) -> list[Published]:
     found = []
-    for model, provider, upstream, size, ttft, token, tokens, milliseconds, completed, faults, count, age in rows:
+    for model, provider, upstream, size, ttft, token, tokens, milliseconds, good, bad, whose, count, age in rows:
         throughput = 1000 * tokens / milliseconds if milliseconds else None
-        uptime = completed / (completed + faults) if completed + faults else None
-        found.append(Published(model, provider, upstream, size, ttft, token, throughput, uptime, count, age))
+        failing: dict[UUID | None, int] = {UUID(organization): failures for organization, failures in whose.items()}
+        if free := bad - sum(
+            failing.values()
+        ):  # nobody knows whose, as of those that were counted before that was kept
+            failing[None] = free
+        judged = good + (counting := weighed(failing))
+        uptime = good / judged if judged else None
+        own = {who: good / (good + most) for who, most in failing.items() if who is not None and most > counting}
+        found.append(Published(model, provider, upstream, size, ttft, token, throughput, uptime, count, age, own))
     return found

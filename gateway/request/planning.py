@@ -42,7 +42,8 @@ class Call(Struct):
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
     - `plan`: its `taken` candidates, at least one, are tried in order
     - `conversation`: where to note who answered (`gateway.process.seats`), for `seat_seconds`; None: that is of no use
-    - `dialled`: the candidate that is being tried, or answers; `unheard`: what it was not asked, see `sent_as`
+    - `dialled`: the candidate that is being tried, or answers; `unheard`: what it was not asked, `passes`: it was sent
+      the client's own body, see `sent_as`
     - `explain`: the client wants the plan told
     - `settled`: its usage row, once it has ended
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
@@ -61,6 +62,7 @@ class Call(Struct):
     seat_seconds: float = SEAT_SECONDS
     dialled: Candidate | None = None
     unheard: tuple[str, ...] = ()
+    passes: bool = False
     explain: bool = False
     settled: Settlement | None = None
     careful: bool = False
@@ -109,8 +111,8 @@ class Call(Struct):
 
     def sent_as(self, sent: Sent) -> None:
         """Notes what the dialled offer's protocol has nothing for. Raises `InvalidRequest` if the caller is strict."""
-        spoken = self.asked.spoken
-        if spoken is None or sent.passing is not None:
+        spoken, self.passes = self.asked.spoken, sent.passing is not None
+        if spoken is None or self.passes:
             self.unheard = sent.ignored
         else:
             self.unheard = (*spoken.ignored, *(spoken.told(name) or name for name in sent.ignored))

@@ -125,10 +125,7 @@ class Outcomes:
         for failures in (self._in_a_row, self._bad_by[at]):
             who = tenant if tenant in failures or len(failures) < MOST_TENANTS else None
             failures[who] = failures.get(who, 0) + 1
-        lately: dict[UUID | None, int] = {}
-        for failures in self._bad_by:
-            for who, count in failures.items():
-                lately[who] = lately.get(who, 0) + count
+        lately = self._lately()
         if self._enough(weighed(self._in_a_row), weighed(lately), threshold):
             return Evidence.ALL
         own = self._in_a_row.get(tenant, 0), lately.get(tenant, 0)
@@ -138,11 +135,32 @@ class Outcomes:
         calls = bad + sum(self._good)
         return in_a_row >= threshold or (calls >= LEAST_CALLS and bad >= RATIO * calls)
 
-    def seen(self, now: float) -> tuple[int, int]:
-        """How many ended well, and how many failed, in the window."""
+    def seen(self, now: float, tenant: UUID | None = None) -> tuple[int, int]:
+        """How many ended well in the window, and how many failed, as far as that is evidence for `tenant`: one tenant's
+        failures alone are none for the others.
+        """
         if now >= self._over_at:
             self._turn(now)
-        return sum(self._good), sum(self._bad)
+        if not any(self._bad):
+            return sum(self._good), 0
+        lately = self._lately()
+        return sum(self._good), max(weighed(lately), lately.get(tenant, 0))
+
+    def failing(self, now: float) -> set[UUID]:
+        """For whom more failures count than for others."""
+        if now >= self._over_at:
+            self._turn(now)
+        lately = self._lately()
+        counting = weighed(lately)
+        return {tenant for tenant, count in lately.items() if tenant is not None and count > counting}
+
+    def _lately(self) -> dict[UUID | None, int]:
+        """How many failed in the window, by tenant."""
+        lately: dict[UUID | None, int] = {}
+        for failures in self._bad_by:
+            for who, count in failures.items():
+                lately[who] = lately.get(who, 0) + count
+        return lately
 
     def _turn(self, now: float) -> None:
         slice = int(now // SLICE)

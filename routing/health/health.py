@@ -83,20 +83,23 @@ class Health:
         found = []
         plain = True
         records = self._records
-        if not self.rests.tenants or tenant not in self.rests.tenants:
-            tenant = None  # it is as everybody else
+        alone = tenant in self.rests.tenants if self.rests.tenants else False
         for offer in offers:
             record = records.get(offer.id)
             if record is None or record.offer is not offer:
                 record = self._record(offer)
-            standing = record.standings.get(size_class)
-            if tenant is not None:
+            whose = tenant if record.failing and tenant in record.failing else None
+            of = size_class if whose is None else (size_class, whose)
+            standing = record.standings.get(of)
+            if alone:
                 standing = self._look(record, size_class, now, tenant)
-            elif standing is None or now >= record.fresh_until[size_class]:
-                standing = record.standings[size_class] = self._look(record, size_class, now)
+            elif standing is None or now >= record.fresh_until[of]:
+                if whose is not None:
+                    record.find_failing(now)
+                standing = record.standings[of] = self._look(record, size_class, now, whose)
                 until = standing.until
                 good_for = now + (FRESH_BUSY if record.in_flight else FRESH)
-                record.fresh_until[size_class] = min(good_for, until) if until > now else good_for
+                record.fresh_until[of] = min(good_for, until) if until > now else good_for
             if standing.state is not USABLE:
                 plain = False
             found.append(standing)
@@ -144,6 +147,7 @@ class Health:
                 classes[row.size_class] = row
         for record in self._records.values():
             record.published = self._published.get((record.offer.provider.slug, record.offer.upstream_model))
+            record.find_failing(now)
         self._forget_standings()
 
     def hear(self, rows: Iterable[Heard], now: float) -> None:
@@ -173,6 +177,7 @@ class Health:
             return record
         record.offer = offer
         record.published = self._published.get((offer.provider.slug, offer.upstream_model))
+        record.find_failing(self._learnt_at)
         record.standings.clear()
         return record
 
@@ -187,7 +192,7 @@ class Health:
             seconds,
             ttft,
             1 / token if token else None,
-            record.uptime(size_class, now, now - self._learnt_at),
+            record.uptime(size_class, now, now - self._learnt_at, tenant),
             known,
             record.in_flight,
             cause,

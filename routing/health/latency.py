@@ -10,9 +10,10 @@ many calls they rest on and how old they are.
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 SIZES = (1_000, 8_000, 32_000, 128_000)  # prompt tokens; each begins the next class
 SIZE_CLASSES = len(SIZES) + 1
@@ -41,8 +42,8 @@ class Published:
     """What the statistics of all processes say of an offer and a size class, as of `age` seconds ago.
 
     `ttft_ms` and `token_ms` are medians in milliseconds, to the first token and for each further one; `throughput` is
-    tokens a second, `uptime` the share (0 to 1) of calls that did not fail by the offer's fault; None: unknown.
-    `count` is the number of calls behind them.
+    tokens a second, `uptime` the share (0 to 1) of calls that did not fail by the offer's fault; None: unknown. One
+    tenant's failures alone are no evidence for the others, `own` is theirs. `count` is the number of calls behind them.
     """
 
     model: str
@@ -55,6 +56,7 @@ class Published:
     uptime: float | None
     count: int
     age: float
+    own: Mapping[UUID, float] = field(default_factory=dict)
 
     def weight(self, passed: float) -> float:
         """How many calls of our own they count for, `passed` seconds after they were learnt."""

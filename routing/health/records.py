@@ -1,6 +1,7 @@
 """What is measured of one offer."""
 
 from typing import Generic, TypeVar
+from uuid import UUID
 
 from routing.catalog import Offer
 from routing.health.breaker import Outcomes
@@ -28,11 +29,13 @@ class Pace:
 class Record(Generic[Cached]):
     """One offer's outcomes, load and speed.
 
-    `standings`, by size class, are what was made of them last; whatever happens to the offer clears them.
+    `standings`, by size class, are what was made of them last; whatever happens to the offer clears them. Those of a
+    tenant for whom it is `failing`, and for the others not, are its own, by size class and tenant. Each holds until
+    `fresh_until`.
     """
 
     __slots__ = (
-        "fresh_until", "in_flight", "offer", "outcomes", "paces", "published", "recovered_at", "recovering",
+        "failing", "fresh_until", "in_flight", "offer", "outcomes", "paces", "published", "recovered_at", "recovering",
         "standings",
     )  # fmt: skip
 
@@ -44,8 +47,9 @@ class Record(Generic[Cached]):
         self.paces: list[Pace] = [Pace() for _ in range(SIZE_CLASSES)]
         self.recovered_at = float("-inf")
         self.recovering = False
-        self.standings: dict[int, Cached] = {}
-        self.fresh_until = [0.0] * SIZE_CLASSES
+        self.standings: dict[int | tuple[int, UUID], Cached] = {}
+        self.fresh_until: dict[int | tuple[int, UUID], float] = {}
+        self.failing: frozenset[UUID] = frozenset()
 
     def recover(self, now: float) -> None:
         """It is back: its speed is to be learnt anew, and its failures are forgotten."""
@@ -56,6 +60,11 @@ class Record(Generic[Cached]):
             pace.calls = 0
             pace.ttft, pace.token, pace.total = Decayed(), Decayed(), Decayed()
         self.standings.clear()
+
+    def find_failing(self, now: float) -> None:
+        """For whom it fails, and for the others not."""
+        said = [published.own for published in self.published or () if published is not None and published.own]
+        self.failing = frozenset(self.outcomes.failing(now).union(*said))
 
     def first_token(self, size_class: int, seconds: float, now: float) -> None:
         """A stream's first token came after `seconds`."""
@@ -108,13 +117,15 @@ class Record(Generic[Cached]):
             known = known or weight >= KNOWN
         return ttft, token, known
 
-    def uptime(self, size_class: int, now: float, passed: float) -> float | None:
-        """The share of calls that did not fail by its fault; None: unknown."""
-        good, bad = self.outcomes.seen(now)
+    def uptime(self, size_class: int, now: float, passed: float, tenant: UUID | None = None) -> float | None:
+        """The share of calls that did not fail by its fault, as a tenant has evidence of; None: unknown."""
+        good, bad = self.outcomes.seen(now, tenant)
         published = self.published[size_class] if self.published else None
         weight, said = PRIOR, 1.0
         if published is not None and published.uptime is not None:
             weight, said = max(PRIOR, published.weight(passed)), published.uptime
+            if tenant is not None:
+                said = published.own.get(tenant, said)
         elif not good + bad:
             return None
         return (good + weight * said) / (good + bad + weight)

@@ -156,6 +156,7 @@ class Trial:
             rests.rest(subject, fault, now, provider.cooldown, least, **self._witness(subject))
         elif began >= record.recovered_at:
             evidence = record.outcomes.bad(now, provider.failure_threshold, self._tenant)
+            record.find_failing(now)
             if evidence is not Evidence.NONE and record.offer.forced != "closed":
                 tenant = self._tenant if evidence is Evidence.OWN else None
                 rests.rest(subject, fault, now, provider.cooldown, least, tenant=tenant, started=began)

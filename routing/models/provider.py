@@ -76,14 +76,24 @@ class Provider(models.Model):
 
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=200)
-    protocol = models.CharField(max_length=32, choices=Protocol.choices, default=Protocol.OPENAI_CHAT)
+    protocol = models.CharField(
+        max_length=32,
+        choices=Protocol.choices,
+        default=Protocol.OPENAI_CHAT,
+        help_text="What it is asked in. Clients may speak any of them, whatever this one is.",
+    )
     variant = models.CharField(
-        max_length=32, choices=Variant.choices, default=Variant.PLAIN, db_default=Variant.PLAIN, blank=True
+        max_length=32,
+        choices=Variant.choices,
+        default=Variant.PLAIN,
+        db_default=Variant.PLAIN,
+        blank=True,
+        help_text="Of Anthropic Messages: how the service that sells it is called.",
     )
     base_url = models.CharField(
         max_length=300,
         validators=[validate_base_url],
-        help_text="Up to, not including, /chat/completions, /messages or the like.",
+        help_text="Up to, not including, /chat/completions, /responses, /messages, /models, /model or /publishers.",
     )
     auth_style = models.CharField(max_length=16, choices=AuthStyle.choices, default=AuthStyle.BEARER)
     active = models.BooleanField(default=True)

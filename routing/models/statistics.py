@@ -24,7 +24,8 @@ class Tally(models.Model):
     """What is counted of the attempts at an offer with prompts of a size class (`routing.health.latency.size_class`).
 
     `attempts` are all that ended with a verdict: `completed`, `cancelled` (the client left), and those that failed, by
-    `faults`, {kind: count}. `offer_faults` are those that speak against the offer, `client_faults` the request's own.
+    `faults`, {kind: count}. `offer_faults` are those that speak against the offer, `failing` says whose they were,
+    {organization: count}; `client_faults` are the request's own.
     `ttft` is a sketch of milliseconds to the first token, `token_time` of microseconds for each further one.
     `output_*` are the further tokens of completed attempts and the milliseconds in which they came. An answer that came
     whole is split in the usual shape (`routing.health.latency.SHAPE`).
@@ -40,6 +41,7 @@ class Tally(models.Model):
     offer_faults = models.BigIntegerField()
     client_faults = models.BigIntegerField()
     faults = models.JSONField()
+    failing = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     ttft = models.JSONField()
     token_time = models.JSONField()
     prompt_tokens = models.BigIntegerField()

@@ -36,7 +36,7 @@ PUBLISHED_EVERY = {
 LONG = {Window.MINUTES: EVERY, Window.HOUR: HOUR, Window.DAY: timedelta(days=1), Window.MONTH: timedelta(days=30)}
 
 SUMMED = ("attempts", "completed", "cancelled", "offer_faults", "client_faults")
-MERGED = ("faults", "ttft", "token_time")
+MERGED = ("faults", "failing", "ttft", "token_time")
 TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens", "output_tokens", "output_ms")
 COUNTED = ", ".join((*SUMMED, *MERGED, *TOKENS))
 ADDED = ", ".join(
@@ -58,6 +58,8 @@ select 'minute', date_trunc('minute', billing_moment(a.id), 'UTC'), a.model, a.p
        count(*) filter (where a.status = 'failed' and j.blame = 'offer'),
        count(*) filter (where a.status = 'failed' and j.blame = 'client'),
        routing_tally(array_agg(a.fault) filter (where a.status = 'failed')),
+       routing_tally(array_agg(u.organization) filter (
+           where a.status = 'failed' and j.blame = 'offer' and u.organization is not null)),
        routing_tally(array_agg(routing_bucket(t.ttft)) filter (where t.ttft is not null)),
        routing_tally(array_agg(routing_bucket(1000 * t.rest / t.tokens)) filter (where t.tokens > 0)),
        coalesce(sum(a.prompt_tokens), 0), coalesce(sum(a.completion_tokens), 0), 

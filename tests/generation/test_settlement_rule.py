@@ -221,6 +221,13 @@ def overflows(scene: Scene, said: str) -> None:
         assert "meterline_buffered_bytes 0.0" in gateway.client.get("/metrics").text
 
 
+@row("longer than its cap allows, read on in vain")
+def too_long_for_ever(scene: Scene) -> None:
+    talks_on(scene, "drain", *[text("y" * 1000)] * 600, end="reset", chunk=2048)
+    scene.estimate = HI, 16_000
+    assert scene.row().completion_tokens < 100_000  # and not for the 150,000 that came after it
+
+
 @row("no room to keep it until its end, read on")
 def no_room(scene: Scene) -> None:
     overflows(scene, scene.script(*[text("x" * 1000)] * 800, text("", '"stop"'), USAGE, "[DONE]"))
@@ -231,7 +238,7 @@ def no_room_for_a_body(scene: Scene) -> None:
     words = "x" * 800_000
     body = f'{{"choices":[{{"index":0,"message":{{"content":"{words}"}},"finish_reason":"stop"}}]}}'
     overflows(scene, scene.simulated.script(f"rule-{scene.tenant.organization.slug}", body.encode()))
-    scene.estimate = HI, 40_000
+    scene.estimate = HI, 10_000
 
 
 @row("a deadline after output")

@@ -341,7 +341,7 @@ def test_the_window_counts_as_a_plain_list_does(
             outcomes.good(now)
         # Slices of five seconds: what is certainly inside the window is counted, and nothing older than it.
         inside = [of for at, of in past if at // 5 > now // 5 - 6]
-        assert outcomes.seen(now) == (inside.count("good"), inside.count("bad"))
+        assert outcomes.seen(now, tenant) == (inside.count("good"), inside.count("bad"))
         in_a_row = 0
         for _, of in past:
             in_a_row = in_a_row + 1 if of == "bad" else 0

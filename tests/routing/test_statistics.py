@@ -128,7 +128,8 @@ def test_it_counts_how_attempts_ended(offer: Offer, alice: Tenant) -> None:
     offer.attempt(at, status="cancelled", completion_tokens=5)
     for fault in ("timeout", "timeout", "server_error", "rate_limited", "auth"):
         offer.attempt(at, status="failed", fault=fault, ttft_ms=None, completion_tokens=None)
-    offer.attempt(at, status="failed", fault="rejected", upstream_status=400, ttft_ms=None, completion_tokens=0)
+    for fault in ("timeout", "auth", "rejected"):
+        offer.attempt(at, generation=usage.pk, status="failed", fault=fault, ttft_ms=None, completion_tokens=None)
     offer.attempt(at, status="failed", fault="not_found", upstream_status=404, ttft_ms=None, completion_tokens=0)
     offer.attempt(at, status="dialling", ttft_ms=None, duration_ms=None)
     offer.attempt(at, status="unknown", ttft_ms=None, duration_ms=None)
@@ -141,10 +142,11 @@ def test_it_counts_how_attempts_ended(offer: Offer, alice: Tenant) -> None:
     ttft, token = str(bucket(200)), str(bucket(10_000))
     assert found == {
         **offer.names, "span": "minute", "starts_at": at, "size_class": 0,
-        "attempts": 10, "completed": 2, "cancelled": 1, "offer_faults": 4, "client_faults": 1,
-        "faults": {"timeout": 2, "server_error": 1, "rate_limited": 1, "auth": 1, "rejected": 1, "not_found": 1},
+        "attempts": 12, "completed": 2, "cancelled": 1, "offer_faults": 5, "client_faults": 1,
+        "faults": {"timeout": 3, "server_error": 1, "rate_limited": 1, "auth": 2, "rejected": 1, "not_found": 1},
+        "failing": {str(alice.organization.pk): 1},
         "ttft": {ttft: 3}, "token_time": {token: 2},
-        "prompt_tokens": 1000, "completion_tokens": 207, "cached_tokens": 40,
+        "prompt_tokens": 1200, "completion_tokens": 207, "cached_tokens": 40,
         "output_tokens": 200, "output_ms": 2000,
     }  # fmt: skip
 

@@ -172,4 +172,5 @@ class Upstream:
 
 def _takes(variant: variants.Variant, asking: Asking) -> Takes:
     """What the offer takes, as its list of parameters and its provider's variant say."""
-    return Takes(adaptive="adaptive_thinking" in asking.takes, urls=variant.urls)
+    takes = asking.takes
+    return Takes("adaptive_thinking" in takes, formats="no_output_format" not in takes, urls=variant.urls)

@@ -1,6 +1,7 @@
 """generateContent as clients speak it, and as upstreams do."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from gateway.protocols.google_gemini.client.fields import camel
 from gateway.protocols.google_gemini.client_answer import ClientAnswer
 from gateway.protocols.google_gemini.client_request import ChatForm, chat_form
 from gateway.protocols.google_gemini.upstream_answer import UpstreamAnswer
-from gateway.protocols.google_gemini.upstream_request import CARRIED, NOTHING, ORDINARY, native_body, path
+from gateway.protocols.google_gemini.upstream_request import CARRIED, NOTHING, Ability, native_body, path
 from gateway.protocols.google_gemini.upstream_request import body as upstream_body
 from gateway.protocols.google_gemini.usage import gemini_usage
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
@@ -21,6 +22,7 @@ from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
 NAME = "google_gemini"
+LEVELS = ("minimal", "low", "medium", "high")
 LABELS = frozenset({"labels"})  # of the account that all tenants share
 # Where an offer does not take these, the chat form is what they are easily left out of.
 CHAT_FIRST = frozenset({"web_search_options", "logprobs"})
@@ -59,8 +61,8 @@ def read(body: Any, raw_length: int, *, model: str, stream: bool, events: bool) 
 
 def read_counted(body: Any, raw_length: int, *, model: str) -> ChatRequest:
     """A countTokens body, which holds contents, or a whole request. Raises `InvalidRequest`."""
-    whole = next((body[name] for name in body if camel(name) == "generateContentRequest"), body) if body else body
-    return read(whole, raw_length, model=model, stream=False, events=False)
+    names = [name for name in body if camel(name) == "generateContentRequest"] if type(body) is dict else []
+    return read(body[names[0]] if names else body, raw_length, model=model, stream=False, events=False)
 
 
 class GeminiWriter(ClientAnswer):
@@ -176,9 +178,20 @@ class Upstream:
         )
         if asked.cache_control and "cache_control" not in ignored:
             ignored += ("cache_control",)
-        made = upstream_body(without(chat, ignored), output_cap=asking.output_cap, ability=ORDINARY)
+        made = upstream_body(without(chat, ignored), output_cap=asking.output_cap, ability=_ability(asking.takes))
         return Sent(called, (), dumps(made), Source(chat, call_prefix=prefix), ignored=ignored)
 
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""
         return errors.fault(status, headers, body)
+
+
+@lru_cache(maxsize=1024)
+def _ability(takes: tuple[str, ...]) -> Ability:
+    """What a model takes, as the words of its offer's list say."""
+    return Ability(
+        levels=tuple(level for level in LEVELS if f"thinking_level.{level}" in takes),
+        stops="always_thinks" not in takes,
+        signs="thought_signatures" in takes,
+        json_schemas="openapi_schemas" not in takes,
+    )

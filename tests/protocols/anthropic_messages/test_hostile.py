@@ -121,7 +121,7 @@ def test_a_client_s_body_is_taken_or_refused_by_name(fields: dict[str, Any], mes
         return
     native.upstream_body(asked, model="m", output_cap=2_000)
     native.count_body(asked, model="m")
-    native.runs_on_their_side(asked)
+    native.built_in(asked)
     for takes in (Takes(), Takes(adaptive=True, formats=False, urls=False)):
         try:
             made = upstream_body(request.body, model="m", output_cap=2_000, stream=True, takes=takes)

@@ -42,7 +42,7 @@ def test_a_body_passes_with_what_nobody_here_knows() -> None:
         "diagnostics": None,
     }
     made, ignored = native.upstream_body(asked, model="up-1", output_cap=None)
-    assert ignored == () and native.runs_on_their_side(asked) == ("tools[0].type",)
+    assert ignored == () and native.built_in(asked) == ("web_search",)
     gone = {"provider", "diagnostics"}
     assert made == {name: value for name, value in asked.items() if name not in gone} | {"model": "up-1"}
 

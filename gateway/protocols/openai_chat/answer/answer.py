@@ -73,7 +73,7 @@ class AnswerReader:
         *("abandoned", "complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
         *("_answer", "_body", "_choices", "_cut_short", "_dialect", "_ending", "_events", "_frame", "_held"),
         *("_manner", "_most_bytes", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request"),
-        *("_seen", "_sent", "_source", "_streams", "_whole", "_writer"),
+        *("_seen", "_sent", "_source", "_streams", "_wanted_bytes", "_whole", "_writer"),
     )
 
     def __init__(
@@ -97,6 +97,7 @@ class AnswerReader:
         self.upstream_id = self.tier = ""
         self.fault: UpstreamFault | None = None
         self.abandoned: GatewayError | None = None
+        self._wanted_bytes = 0
         self._request = request
         self._writer = writer
         self._frame = writer.chunk
@@ -160,10 +161,12 @@ class AnswerReader:
 
     @property
     def relayed_bytes(self) -> int:
-        """UTF-8 bytes of text, reasoning and arguments read so far: what an estimate counts.
+        """UTF-8 bytes of text, reasoning and arguments read so far, or until it was abandoned: what an estimate counts.
 
         All of them have been handed out if client and upstream both stream; else none before `final`.
         """
+        if self.abandoned:
+            return self._wanted_bytes
         total = 0
         for choice in self._choices.values():
             total += choice.bytes
@@ -300,6 +303,7 @@ class AnswerReader:
         """
         if self.abandoned or self._whole is not None or self.unread > LONG:
             return False
+        self._wanted_bytes = self.relayed_bytes
         self.abandoned, self.stopped, self._held = reason, True, Held()
         self._ending.late.clear()
         self._body = Body(self._ours, self._held)

@@ -6,7 +6,7 @@ import routing.models.provider
 
 
 class Migration(migrations.Migration):
-    dependencies = [("routing", "0010_size_of_a_piece")]
+    dependencies = [("routing", "0011_whose_failures")]
     operations = [
         migrations.AddField(
             "provider",
@@ -20,6 +20,7 @@ class Migration(migrations.Migration):
                 ],
                 db_default="",
                 default="",
+                help_text="Of Anthropic Messages: how the service that sells it is called.",
                 max_length=32,
             ),
         ),
@@ -34,6 +35,7 @@ class Migration(migrations.Migration):
                     ("google_gemini", "Google generateContent"),
                 ],
                 default="openai_chat",
+                help_text="What it is asked in. Clients may speak any of them, whatever this one is.",
                 max_length=32,
             ),
         ),
@@ -41,7 +43,7 @@ class Migration(migrations.Migration):
             "provider",
             "base_url",
             models.CharField(
-                help_text="Up to, not including, /chat/completions, /messages and the like.",
+                help_text="Up to, not including, /chat/completions, /responses, /messages, /models, /model or /publishers.",
                 max_length=300,
                 validators=[routing.models.provider.validate_base_url],
             ),
