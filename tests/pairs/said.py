@@ -62,7 +62,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `turns`: what was answered before, as the client keeps it, and the results it has for the calls."""
+    """What is asked. `turns`: what was answered before, as the client keeps it, and its results of the calls."""
 
     text: str = "What is the weather?"
     tools: tuple[Tool, ...] = ()
@@ -74,8 +74,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Got:
-    """What a provider was sent. `turns` are ("user", text), ("thought", text, proof), ("said", text), ("call", id, name,
-    arguments) and ("result", id, text), in order.
+    """What a provider was sent. `turns` are, in order, ("user", text), ("thought", text, proof), ("said", text),
+    ("call", id, name, arguments) and ("result", id, text).
     """
 
     turns: tuple[tuple[Any, ...], ...]
@@ -90,6 +90,11 @@ class Heard:
 
     said: Said
     turn: Any
+
+
+def listed(content: Any, kind: str = "text") -> list[dict[str, Any]]:
+    """The parts of a content, which may be one text."""
+    return [{"type": kind, "text": content}] if type(content) is str else content
 
 
 def pieces(text: str, size: int = 5) -> Iterator[str]:

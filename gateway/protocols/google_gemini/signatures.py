@@ -22,9 +22,10 @@ from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from gateway.protocols.openai_chat.request.parts import GEMINI
 from gateway.wire import strict_json
 
-FORMAT = "google-gemini-v1"
+FORMAT = GEMINI
 # What Google takes for the signature of a call that it did not make, or whose signature was lost.
 NO_SIGNATURE = "skip_thought_signature_validator"
 _NO_SIGNATURES = frozenset({NO_SIGNATURE, "context_engineering_is_the_way_to_go"})

@@ -71,7 +71,7 @@ def failed(response: dict[str, Any]) -> tuple[str, str]:
 def _joined(told: list[dict[str, Any]]) -> dict[str, Any]:
     message: dict[str, Any] = {}
     given: dict[int, str] = {}
-    open_: int | None = None
+    open_: Any = None
     for event in told:
         match event["type"]:
             case "message_start":

@@ -21,7 +21,9 @@ def path(model: str, stream: bool) -> str:
 def body(question: Question, model: str, stream: bool) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "input_text", "text": question.text}]
     if question.image:
-        content.append({"type": "input_image", "image_url": f"data:image/png;base64,{question.image}", "detail": "auto"})
+        content.append(
+            {"type": "input_image", "image_url": f"data:image/png;base64,{question.image}", "detail": "auto"}
+        )
     items: list[dict[str, Any]] = [{"role": "user", "content": content}]
     for turn, results in question.turns:
         items += turn
@@ -60,9 +62,7 @@ def hear(text: str, stream: bool) -> Heard:
     assert places == list(range(len(items)))
     for item in items:  # what came in pieces is what stands at the end
         said = "".join(
-            event["delta"]
-            for event in told
-            if event["type"].endswith(".delta") and event["item_id"] == item["id"]
+            event["delta"] for event in told if event["type"].endswith(".delta") and event["item_id"] == item["id"]
         )
         assert said == _text_of(item)
     return _heard(last["response"])

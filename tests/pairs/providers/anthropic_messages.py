@@ -1,8 +1,9 @@
 """Messages. A thought is a block with its signature."""
 
+from itertools import pairwise
 from typing import Any
 
-from tests.pairs.said import Counts, Got, Said, pieces, written
+from tests.pairs.said import Counts, Got, Said, listed, pieces, written
 from tests.pairs.said import stream as sse
 
 FIELDS: dict[str, Any] = {}
@@ -23,7 +24,13 @@ def stream(said: Said) -> bytes:
             told.append({"type": "content_block_delta", "index": at, "delta": delta})
         told.append({"type": "content_block_stop", "index": at})
     end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    told.append({"type": "message_delta", "delta": end, "usage": {"output_tokens": said.counts.completion, **_thought(said.counts)}})
+    told.append(
+        {
+            "type": "message_delta",
+            "delta": end,
+            "usage": {"output_tokens": said.counts.completion, **_thought(said.counts)},
+        }
+    )
     return sse(*told, {"type": "message_stop"})
 
 
@@ -58,10 +65,10 @@ def got(body: dict[str, Any]) -> Got:
     turns: list[tuple[Any, ...]] = []
     image = None
     roles = [message["role"] for message in body["messages"]]
-    assert all(one != other for one, other in zip(roles, roles[1:], strict=False)), roles
+    assert all(one != other for one, other in pairwise(roles)), roles
     for message in body["messages"]:
         content = message["content"]
-        for block in [{"type": "text", "text": content}] if type(content) is str else content:
+        for block in listed(content):
             match block["type"]:
                 case "text":
                     turns.append(("said" if message["role"] == "assistant" else "user", block["text"]))
@@ -106,9 +113,7 @@ def _message(said: Said) -> dict[str, Any]:
         content.append({"type": "thinking", "thinking": said.thought, "signature": said.proof})
     if said.text:
         content.append({"type": "text", "text": said.text})
-    content += [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in said.calls
-    ]
+    content += [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in said.calls]
     return {
         "id": "msg_1",
         "type": "message",

@@ -56,8 +56,8 @@ def failure(kind: str) -> tuple[int, bytes]:
 def got(body: dict[str, Any]) -> Got:
     turns: list[tuple[Any, ...]] = []
     image = None
-    roles = [content["role"] for content in body["contents"]]
-    assert all(one != other for one, other in zip(roles, roles[1:], strict=False)), roles
+    answers = [content for content in body["contents"] if any("functionResponse" in part for part in content["parts"])]
+    assert len(answers) <= 1  # all results of a step are in one content
     for content in body["contents"]:
         for part in content["parts"]:
             signature = part.get("thoughtSignature")
@@ -72,7 +72,9 @@ def got(body: dict[str, Any]) -> Got:
             elif blob := part.get("inlineData"):
                 image = blob["mimeType"], blob["data"]
             elif part["text"]:
-                turns.append(("said" if content["role"] == "model" else "user", part["text"]))
+                who = "said" if content["role"] == "model" else "user"
+                before = turns.pop()[1] if turns and turns[-1][0] == who else ""  # a text may come in parts
+                turns.append((who, before + part["text"]))
     declared = [one for tool in body.get("tools") or () for one in tool["functionDeclarations"]]
     tools = tuple((one["name"], one.get("parametersJsonSchema") or one.get("parameters")) for one in declared)
     config = body.get("generationConfig") or {}

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.pairs.said import Counts, Got, Said, pieces, written
+from tests.pairs.said import Counts, Got, Said, listed, pieces, written
 from tests.pairs.said import stream as sse
 
 FIELDS = {"reasoning_format": "acme-v1"}
@@ -83,7 +83,7 @@ def got(body: dict[str, Any]) -> Got:
         match message["role"]:
             case "user":
                 parts = message["content"]
-                for part in [{"type": "text", "text": parts}] if type(parts) is str else parts:
+                for part in listed(parts):
                     if part["type"] == "text":
                         turns.append(("user", part["text"]))
                     else:
@@ -92,8 +92,9 @@ def got(body: dict[str, Any]) -> Got:
             case "assistant":
                 for entry in message.get("reasoning_details") or ():
                     turns.append(("thought", entry.get("text", ""), entry.get("signature") or entry.get("data")))
-                if message.get("content"):
-                    turns.append(("said", message["content"]))
+                if content := message.get("content"):
+                    text = content if type(content) is str else "".join(part["text"] for part in content)
+                    turns.append(("said", text))
                 for call in message.get("tool_calls") or ():
                     inner = call["function"]
                     turns.append(("call", call["id"], inner["name"], json.loads(inner["arguments"])))

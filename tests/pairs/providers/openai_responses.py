@@ -4,7 +4,7 @@ import json
 from itertools import count
 from typing import Any
 
-from tests.pairs.said import Counts, Got, Said, pieces, written
+from tests.pairs.said import Counts, Got, Said, listed, pieces, written
 from tests.pairs.said import stream as sse
 
 FIELDS: dict[str, Any] = {}
@@ -93,12 +93,11 @@ def failure(kind: str) -> tuple[int, bytes]:
 def got(body: dict[str, Any]) -> Got:
     turns: list[tuple[Any, ...]] = []
     image = None
-    items = body["input"]
-    for item in [{"role": "user", "content": items}] if type(items) is str else items:
+    for item in body["input"]:
         match item.get("type", "message"):
             case "message":
                 parts = item["content"]
-                for part in [{"type": "input_text", "text": parts}] if type(parts) is str else parts:
+                for part in listed(parts, "input_text"):
                     if part["type"] == "input_image":
                         head, _, data = part["image_url"].partition(";base64,")
                         image = head.removeprefix("data:"), data

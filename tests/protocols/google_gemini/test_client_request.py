@@ -218,7 +218,8 @@ def test_a_turn_may_come_in_several_contents() -> None:
     first, second = ({"role": "model", "parts": [CALL]} for _ in "ab")
     answers = [{"parts": [{"functionResponse": {"name": "get_w", "response": {"n": n}}}]} for n in (1, 2)]
     history = messages(USER, first, second, *answers)
-    assert [turn.get("tool_call_id") for turn in history[3:]] == ["call_1_0", "call_2_0"]
+    assert [call["id"] for call in history[1]["tool_calls"]] == ["call_1_0", "call_2_0"]
+    assert [turn.get("tool_call_id") for turn in history[2:]] == ["call_1_0", "call_2_0"]
     error = refused(contents=[USER, first, USER, second, *answers])
     assert error.param == "contents[5].parts[0].functionResponse"
 
@@ -400,3 +401,25 @@ def test_many_calls_are_matched_in_linear_time() -> None:
     history = messages(USER, {"role": "model", "parts": calls}, {"parts": answers[::-1]})
     assert json.loads(history[2]["content"]) == {"n": 8999}
     assert [turn["tool_call_id"] for turn in history[2:]] == [str(at) for at in range(9000)]
+
+
+def test_contents_of_the_model_that_follow_each_other_are_one_turn() -> None:
+    """As Google's SDKs keep a stream: a content an event. Other providers want all calls of a step in one turn."""
+    thought = {"text": "Hm", "thought": True, "thoughtSignature": "U0lH"}
+    calls: Any = [{"functionCall": {"id": id, "name": "f", "args": {}}} for id in ("a", "b")]
+    results = [{"functionResponse": {"id": id, "name": "f", "response": {"output": id}}} for id in ("a", "b")]
+    contents = [
+        {"role": "user", "parts": [{"text": "hi"}]},
+        *({"role": "model", "parts": [part]} for part in (thought, {"text": "One "}, {"text": "two."}, *calls)),
+        {"role": "model", "parts": []},
+        {"role": "user", "parts": results},
+        {"role": "model", "parts": [{"text": "Done."}]},
+    ]
+    _, turn, *answers, done = chat_form({"contents": contents}, model="m", stream=False).body["messages"]
+    assert turn["content"] == "One two."
+    assert [call["id"] for call in turn["tool_calls"]] == ["a", "b"]
+    assert turn["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "Hm", "signature": "U0lH", "format": "google-gemini-v1", "index": 0}
+    ]
+    assert [(answer["tool_call_id"], answer["content"]) for answer in answers] == [("a", "a"), ("b", "b")]
+    assert done == {"role": "assistant", "content": "Done."}

@@ -40,7 +40,9 @@ class Conversation:
         self._names = names
         self._open: dict[str, deque[str]] = {}  # Ids of the calls of the last turn by name,
         self._waiting: set[str] = set()  # and those that have no result yet.
-        self._heard = False  # Somebody has spoken since.
+        self._heard = True  # Somebody has spoken since.
+        self._turn = _Turn()  # The model's last one, which is a message once there is something in it.
+        self._told = False
 
     def add_system(self, instruction: Any) -> None:
         """The `systemInstruction`. Raises `InvalidRequest`."""
@@ -157,9 +159,11 @@ class Conversation:
         return None
 
     def _model(self, read: list[tuple[dict[str, Any], str]], path: str, at: int) -> None:
-        turn = _Turn()
+        """Contents of the model's that follow each other are one turn: Google's SDKs keep each event of a stream."""
         if self._heard:
             self._open, self._waiting, self._heard = {}, set(), False
+            self._turn, self._told = _Turn(), False
+        turn = self._turn
         for number, (part, where) in enumerate(read):
             signature = part.get("thoughtSignature")
             if signature is not None:
@@ -179,8 +183,13 @@ class Conversation:
                 turn.say("", signature)
             else:
                 self.only_native += [f"{where}.{name}" for name in _MEDIA if name in part]
-        if (message := turn.message()) is not None:
+        if (message := turn.message()) is None:
+            return
+        if self._told:
+            self.messages[-1] = message
+        else:
             self._say(message, path)
+            self._told = True
 
     def _call(self, call: Any, path: str, id: str) -> dict[str, Any]:
         fields = named(call, path)

@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gateway.protocols.openai_chat.request.messages import is_bound
-from gateway.protocols.openai_chat.request.parts import CLAUDE, media_type_of
+from gateway.protocols.openai_chat.request.messages import is_bound, is_signed
+from gateway.protocols.openai_chat.request.parts import CLAUDE, GEMINI, media_type_of
 from gateway.wire import strict_json
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
@@ -80,7 +80,7 @@ def with_json_wish(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any
 
 
 def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> list[dict[str, Any]]:
-    """The messages without the entries that are bound to another format than `format`.
+    """The messages without the entries, and signatures on calls, that are bound to another format than `format`.
 
     A provider refuses a signature that is not its own. What names no format, or is bound to none, stays.
     """
@@ -93,6 +93,10 @@ def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> 
                 message = {name: value for name, value in message.items() if name != "reasoning_details"}
                 if kept:
                     message["reasoning_details"] = kept
+        calls = message.get("tool_calls")
+        if calls and format != GEMINI and any(map(is_signed, calls)):
+            unsigned = [{name: value for name, value in call.items() if name != "extra_content"} for call in calls]
+            message = {**message, "tool_calls": unsigned}
         made.append(message)
     return made
 
