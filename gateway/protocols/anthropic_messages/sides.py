@@ -11,8 +11,8 @@ from gateway.protocols.anthropic_messages.client_request import ChatForm, chat_f
 from gateway.protocols.anthropic_messages.forms.takes import Takes
 from gateway.protocols.anthropic_messages.upstream_answer import UpstreamAnswer
 from gateway.protocols.anthropic_messages.upstream_request import body as upstream_body
+from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
-from gateway.protocols.passing import passes, withheld, without
 from gateway.protocols.sides import Asking, Ours, Passing, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect

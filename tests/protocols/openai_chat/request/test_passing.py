@@ -11,8 +11,8 @@ from gateway.protocols.google_gemini import sides as gemini
 from gateway.protocols.google_gemini.client.fields import camel
 from gateway.protocols.google_gemini.signatures import NO_SIGNATURE, pack
 from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.protocols.openai_chat.request.passing import passes, without
 from gateway.protocols.openai_responses import sides as responses
-from gateway.protocols.passing import passes, without
 from gateway.protocols.sides import Asking, Ours
 from gateway.wire.errors import InvalidRequest
 
