@@ -39,7 +39,8 @@ def respond(gateway: Gateway, tenant: Tenant, model: Model, **fields: Any) -> ht
 
 def ignored(answer: httpx.Response) -> str | None:
     assert answer.status_code == 200, answer.text
-    return answer.headers.get("x-gateway-ignored-params")
+    named: str | None = answer.headers.get("x-gateway-ignored-params")
+    return named
 
 
 class Provider:
@@ -184,7 +185,7 @@ def test_what_only_its_protocol_has_needs_an_offer_that_lists_it(
     spelled: str, gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, echo: Model
 ) -> None:
     gemini = Provider(simulated, "google_gemini")
-    tools = [{spelled: {}}]
+    tools: list[dict[str, Any]] = [{spelled: {}}]
     synchronize(gateway)
     for model in (echo, gemini.model):
         refused = generate(gateway, alice, model, tools=tools)

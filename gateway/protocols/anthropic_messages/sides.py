@@ -11,8 +11,8 @@ from gateway.protocols.anthropic_messages.client_request import ChatForm, chat_f
 from gateway.protocols.anthropic_messages.forms.takes import Takes
 from gateway.protocols.anthropic_messages.upstream_answer import UpstreamAnswer
 from gateway.protocols.anthropic_messages.upstream_request import body as upstream_body
+from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
-from gateway.protocols.passing import passes, withheld, without
 from gateway.protocols.sides import Asking, Ours, Passing, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
@@ -20,7 +20,7 @@ from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
 NAME = "anthropic_messages"
 # Where an offer does not take these, the chat form is what they are easily left out of.
-CHAT_FIRST = frozenset({"web_search_options", "cache_control"})
+CHAT_FIRST = frozenset({"web_search_options", "response_format", "cache_control"})
 # Of another protocol's lists of parameters, as this one has them: what such an offer is not asked for by name.
 HINTS = ("top_k",)
 

@@ -14,8 +14,8 @@ from gateway.protocols.google_gemini.upstream_answer import UpstreamAnswer
 from gateway.protocols.google_gemini.upstream_request import CARRIED, NOTHING, Ability, native_body, path
 from gateway.protocols.google_gemini.upstream_request import body as upstream_body
 from gateway.protocols.google_gemini.usage import gemini_usage
+from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
-from gateway.protocols.passing import passes, withheld, without
 from gateway.protocols.sides import EVENTS, Asking, Ours, Sent, Spoken
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
@@ -25,7 +25,7 @@ NAME = "google_gemini"
 LEVELS = ("minimal", "low", "medium", "high")
 LABELS = frozenset({"labels"})  # of the account that all tenants share
 # Where an offer does not take these, the chat form is what they are easily left out of.
-CHAT_FIRST = frozenset({"web_search_options", "logprobs"})
+CHAT_FIRST = frozenset({"web_search_options", "response_format", "logprobs"})
 # What only this protocol has, and is neither billed beside tokens nor kept nor called out for.
 FREE = frozenset(
     {

@@ -5,8 +5,8 @@ from typing import Any
 
 from gateway.protocols.openai_chat.answer import faults
 from gateway.protocols.openai_chat.answer.writer import CHAT, ChatWriter
+from gateway.protocols.openai_chat.request.passing import unasked
 from gateway.protocols.openai_chat.request.request import ChatRequest, upstream_body
-from gateway.protocols.passing import unasked
 from gateway.protocols.sides import Asking, Ours, Sent
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault

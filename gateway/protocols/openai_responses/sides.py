@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat.request.passing import not_taken, passes, unasked
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
 from gateway.protocols.openai_responses import native
@@ -13,7 +14,6 @@ from gateway.protocols.openai_responses.client_answer import AnswerWriter
 from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
 from gateway.protocols.openai_responses.upstream_answer import AnswerReader, whole
 from gateway.protocols.openai_responses.upstream_request import body as upstream_body
-from gateway.protocols.passing import not_taken, passes, unasked
 from gateway.protocols.sides import Asking, Ours, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS
+from gateway.protocols.openai_chat.request.request import ChatRequest, Fit
 from gateway.protocols.sides import Asking, Spoken
 
 NOTHING: frozenset[str] = frozenset()
