@@ -81,7 +81,7 @@ def got(body: dict[str, Any]) -> Got:
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     choice = {"ANY": "required", "NONE": "none", "AUTO": ""}[calling.get("mode", "AUTO")]
     choice = calling.get("allowedFunctionNames", [choice])[0]
-    system = "".join(part["text"] for part in body["systemInstruction"]["parts"])
+    system = "".join(part["text"] for part in (body.get("systemInstruction") or {"parts": ()})["parts"])
     schema = config.get("responseJsonSchema")
     return Got(tuple(turns), system, config["maxOutputTokens"], tools, choice, image, schema)
 
