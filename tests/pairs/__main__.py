@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pairs.table import Recorder, markdown, text
+from tests.pairs.table import Recorder, is_whole, markdown, text
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "protocols.md"
 
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     print(text(recorder))
     if ended != pytest.ExitCode.OK:
         return 1
-    if not arguments:  # a run of some tests alone says nothing about the rest
+    if is_whole(recorder):  # a run of some tests alone says nothing about the rest
         DOCUMENT.write_text(markdown(recorder), encoding="utf-8")
     return 0
 

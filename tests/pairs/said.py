@@ -7,8 +7,8 @@ from typing import Any
 
 # Of the shape that providers give them: base64, with characters that some re-encode.
 PROOF = "EqQBCkYICRgCKkBpbnZlbnRlZC1zaWduYXR1cmUvbm90K3JlYWw/Pw=="
-HIDDEN = "EmwKAhgBEgy3va3pzix/LafPsn4aDFIT2Xlxh0L5L8rLVyIwaW52ZW50ZWQ="
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+CAP = 4000
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -62,10 +62,14 @@ class Tool:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `turns`: what was answered before, as the client keeps it, and its results of the calls."""
+    """What is asked, with a cap of `CAP` tokens. `choice`: required, none or a tool's name; `turns`: what was answered
+    before, as the client keeps it, and its results of the calls.
+    """
 
     text: str = "What is the weather?"
+    system: str = "Be brief."
     tools: tuple[Tool, ...] = ()
+    choice: str = ""
     image: str = ""  # a PNG in base64
     schema: Any = None
     reasons: bool = False
@@ -79,7 +83,10 @@ class Got:
     """
 
     turns: tuple[tuple[Any, ...], ...]
+    system: str
+    cap: Any
     tools: tuple[tuple[str, Any], ...] = ()
+    choice: str = ""
     image: tuple[str, str] | None = None
     schema: Any = None
 

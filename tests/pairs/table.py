@@ -8,6 +8,8 @@ import pytest
 from tests.pairs.clients import CLIENTS
 from tests.pairs.providers import PROVIDERS
 
+CASES = 17  # that there are
+
 Cell = tuple[str, str, str]  # the client's protocol, the provider's, the case
 
 
@@ -56,6 +58,12 @@ def rows(recorder: Recorder) -> tuple[list[str], list[tuple[str, str, list[str]]
     ]
 
 
+def is_whole(recorder: Recorder) -> bool:
+    """Whether every pair was tried in every case there is."""
+    cases, lines = rows(recorder)
+    return len(cases) == CASES and all("none" not in counts for _, _, counts in lines)
+
+
 def text(recorder: Recorder) -> str:
     """The table for a terminal, one line a pair, the counts last."""
     cases, lines = rows(recorder)
@@ -76,13 +84,13 @@ def markdown(recorder: Recorder) -> str:
         "",
         "- **text**, **length**, **refusal**, **cached usage**: what was said, why it ended, and what was counted, on",
         "  the books and as the client is told; a refusal is one in every protocol",
-        "- **one tool**, **tool after text**, **parallel tools**, **no arguments**, **no tool used**: the provider",
-        "  knows the tools, and calls keep their ids, names, arguments and order",
+        "- **one tool**, **tool after text**, **parallel tools**, **no arguments**, **no tool used**, **tool choice**:",
+        "  the provider knows the tools and which to choose, and calls keep their ids, names, arguments and order",
         "- **second turn**: thoughts, words, calls and results go back, to a provider of any protocol; the proof of a",
         "  thought, byte for byte, to that of its own alone",
         "- **image**, **structured**: what the provider is sent of a picture and of a schema",
-        "- **error before**, **error after**: a provider's refusal, limit, overload or a prompt too long, before the",
-        "  answer and within it, in the client's own words",
+        "- **error before**, **error after**, **broken off**: a provider's refusal, limit or overload, a prompt too",
+        "  long and an answer without an end, before it began and within it, in the client's own words",
     ]
     for client in CLIENTS:
         of_client = [(provider, counts) for told, provider, counts in lines if told == client]

@@ -13,7 +13,7 @@ import pytest
 from tests.pairs.clients import CLIENTS
 from tests.pairs.play import Play
 from tests.pairs.providers import PROVIDERS
-from tests.pairs.said import PNG, PROOF, SCHEMA, Call, Counts, Question, Said, Tool
+from tests.pairs.said import CAP, PNG, PROOF, SCHEMA, Call, Counts, Question, Said, Tool
 
 TEXT = "Grüß dich, 世界! 🌍 It is  cold."
 WEATHER = Tool("get_weather", "The weather of a city.", SCHEMA)
@@ -67,6 +67,7 @@ def test_scene(play: Play, client: str, provider: str, stream: bool, case: str) 
     assert heard == replace(said, proof="", finish=told_finish(said, client, provider))
     got, _ = play.asked(provider)
     assert got.turns == (("user", question.text),)
+    assert (got.system, got.cap, got.choice) == (question.system, CAP, "")
     assert [name for name, _ in got.tools] == [tool.name for tool in question.tools]
     assert all(same(schema, tool.parameters) for (_, schema), tool in zip(got.tools, question.tools, strict=True))
     assert got.image == (("image/png", question.image) if question.image else None)
@@ -75,6 +76,18 @@ def test_scene(play: Play, client: str, provider: str, stream: bool, case: str) 
     assert (row.status, row.basis) == ("completed", "reported")
     assert (row.prompt_tokens, row.completion_tokens) == (counts.prompt, counts.completion)
     assert (row.cached_tokens, row.reasoning_tokens) == (counts.cached, counts.thought)
+
+
+@pytest.mark.parametrize("choice", ["required", "none", "get_weather"])
+@every_pair
+def test_tool_choice(play: Play, client: str, provider: str, stream: bool, choice: str) -> None:
+    question = Question(tools=(WEATHER, NOW), choice=choice)
+    speaks, said = PROVIDERS[provider], Said(TEXT)
+    play.says(provider, speaks.stream(said) if stream else speaks.whole(said), stream=stream)
+    assert play.hears(client, question, stream).said == said
+    got, _ = play.asked(provider)
+    assert got.choice == choice
+    assert [name for name, _ in got.tools] == [WEATHER.name, NOW.name]
 
 
 # The proof of a thought stays with the turn that it was given for, and comes back where it came from.
@@ -138,6 +151,20 @@ def test_error_after(play: Play, client: str, provider: str, stream: bool) -> No
     else:
         told, _ = CLIENTS[client].failed(response.json())
         assert (response.status_code, told) == CLIENTS[client].TOLD["overloaded"]
+
+
+@every_pair
+def test_broken_off(play: Play, client: str, provider: str, stream: bool) -> None:
+    whole = PROVIDERS[provider].broken("Half an ans")
+    cut = whole[: whole.rstrip().rindex(b"\n\n") + 2]  # without what tells of the failure
+    play.says(provider, cut, stream=True)
+    response = play.asks(client, Question(), stream)
+    if stream:
+        assert CLIENTS[client].broken(response.text) == ("Half an ans", CLIENTS[client].CUT[1])
+    else:
+        told, _ = CLIENTS[client].failed(response.json())
+        assert (response.status_code, told) == (502, CLIENTS[client].CUT[0])
+    assert play.usage.status != "completed"
 
 
 def told_finish(said: Said, client: str, provider: str) -> str:

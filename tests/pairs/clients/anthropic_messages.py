@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.pairs.said import Call, Counts, Heard, Question, Said, events
+from tests.pairs.said import CAP, Call, Counts, Heard, Question, Said, events
 
 TOLD = {
     "invalid": (400, "invalid_request_error"),
@@ -11,6 +11,8 @@ TOLD = {
     "limited": (429, "rate_limit_error"),
     "overloaded": (529, "overloaded_error"),
 }
+# How an answer that breaks off is told, before it began and after.
+CUT = ("api_error", "api_error")
 BROKEN = "overloaded_error"
 FINISHES = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
 
@@ -30,7 +32,11 @@ def body(question: Question, model: str, stream: bool) -> dict[str, Any]:
         if results:
             blocks = [{"type": "tool_result", "tool_use_id": call.id, "content": text} for call, text in results]
             messages.append({"role": "user", "content": blocks})
-    made: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "max_tokens": 4000}
+    made: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "max_tokens": CAP}
+    made["system"] = question.system
+    if question.choice:
+        choice = {"required": {"type": "any"}, "none": {"type": "none"}}
+        made["tool_choice"] = choice.get(question.choice, {"type": "tool", "name": question.choice})
     if question.tools:
         made["tools"] = [
             {

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.pairs.said import Call, Counts, Heard, Question, Said, events
+from tests.pairs.said import CAP, Call, Counts, Heard, Question, Said, events
 
 TOLD = {
     "invalid": (400, "INVALID_ARGUMENT"),
@@ -11,6 +11,8 @@ TOLD = {
     "limited": (429, "RESOURCE_EXHAUSTED"),
     "overloaded": (503, "UNAVAILABLE"),
 }
+# How an answer that breaks off is told, before it began and after.
+CUT = ("UNAVAILABLE", "UNAVAILABLE")
 BROKEN = "UNAVAILABLE"
 FINISHES = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter"}
 
@@ -32,8 +34,13 @@ def body(question: Question, model: str, stream: bool) -> dict[str, Any]:
                 for call, text in results
             ]
             contents.append({"role": "user", "parts": answered})
-    config: dict[str, Any] = {"maxOutputTokens": 4000}
+    config: dict[str, Any] = {"maxOutputTokens": CAP}
     made: dict[str, Any] = {"contents": contents, "generationConfig": config}
+    made["systemInstruction"] = {"parts": [{"text": question.system}]}
+    if question.choice:
+        choice: dict[str, Any] = {"required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
+        named = {"mode": "ANY", "allowedFunctionNames": [question.choice]}
+        made["toolConfig"] = {"functionCallingConfig": choice.get(question.choice, named)}
     if question.tools:
         declared: list[dict[str, Any]] = [
             {"name": tool.name, "description": tool.description}

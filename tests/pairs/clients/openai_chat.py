@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.pairs.said import Call, Counts, Heard, Question, Said, events
+from tests.pairs.said import CAP, Call, Counts, Heard, Question, Said, events
 
 # What a client is told of a provider's failure: HTTP status and code.
 TOLD = {
@@ -23,11 +23,12 @@ def body(question: Question, model: str, stream: bool) -> dict[str, Any]:
     if question.image:
         url = f"data:image/png;base64,{question.image}"
         content = [{"type": "text", "text": question.text}, {"type": "image_url", "image_url": {"url": url}}]
-    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": question.system}]
+    messages.append({"role": "user", "content": content})
     for turn, results in question.turns:
         messages.append(turn)
         messages += [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in results]
-    made: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "max_completion_tokens": 4000}
+    made: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "max_completion_tokens": CAP}
     if stream:
         made["stream_options"] = {"include_usage": True}
     if question.tools:
@@ -38,6 +39,9 @@ def body(question: Question, model: str, stream: bool) -> dict[str, Any]:
             }
             for tool in question.tools
         ]
+    if question.choice:
+        named = {"type": "function", "function": {"name": question.choice}}
+        made["tool_choice"] = question.choice if question.choice in ("required", "none") else named
     if question.schema:
         made["response_format"] = {"type": "json_schema", "json_schema": {"name": "place", "schema": question.schema}}
     if question.reasons:
@@ -67,6 +71,8 @@ def failed(response: dict[str, Any]) -> tuple[str, str]:
     return response["error"]["code"], response["error"]["message"]
 
 
+# How an answer that breaks off is told, before it began and after.
+CUT = ("upstream_truncated", "upstream_truncated")
 BROKEN = "upstream_overloaded"
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.pairs.said import Call, Counts, Heard, Question, Said, events
+from tests.pairs.said import CAP, Call, Counts, Heard, Question, Said, events
 
 TOLD = {
     "invalid": (400, "upstream_rejected"),
@@ -11,6 +11,8 @@ TOLD = {
     "limited": (429, "upstream_rate_limited"),
     "overloaded": (503, "upstream_overloaded"),
 }
+# How an answer that breaks off is told, before it began and after.
+CUT = ("upstream_truncated", "server_error")
 BROKEN = "server_is_overloaded"
 
 
@@ -28,7 +30,11 @@ def body(question: Question, model: str, stream: bool) -> dict[str, Any]:
     for turn, results in question.turns:
         items += turn
         items += [{"type": "function_call_output", "call_id": call.id, "output": text} for call, text in results]
-    made: dict[str, Any] = {"model": model, "input": items, "stream": stream, "max_output_tokens": 4000, "store": False}
+    made: dict[str, Any] = {"model": model, "input": items, "stream": stream, "max_output_tokens": CAP, "store": False}
+    made["instructions"] = question.system
+    if question.choice:
+        named = {"type": "function", "name": question.choice}
+        made["tool_choice"] = question.choice if question.choice in ("required", "none") else named
     if question.tools:
         made["tools"] = [
             {

@@ -86,7 +86,10 @@ def got(body: dict[str, Any]) -> Got:
                     turns.append(("result", block["tool_use_id"], text))
     tools = tuple((tool["name"], tool["input_schema"]) for tool in body.get("tools") or ())
     form = (body.get("output_config") or {}).get("format") or {}
-    return Got(tuple(turns), tools, image, form.get("schema"))
+    choice = body.get("tool_choice") or {}
+    chosen = {"any": "required", "none": "none", "tool": choice.get("name"), "auto": ""}[choice.get("type", "auto")]
+    system = "".join(block["text"] for block in listed(body.get("system") or []))
+    return Got(tuple(turns), system, body["max_tokens"], tools, chosen or "", image, form.get("schema"))
 
 
 _EMPTY: dict[str, dict[str, Any]] = {

@@ -78,7 +78,12 @@ def got(body: dict[str, Any]) -> Got:
     declared = [one for tool in body.get("tools") or () for one in tool["functionDeclarations"]]
     tools = tuple((one["name"], one.get("parametersJsonSchema") or one.get("parameters")) for one in declared)
     config = body.get("generationConfig") or {}
-    return Got(tuple(turns), tools, image, config.get("responseJsonSchema"))
+    calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+    choice = {"ANY": "required", "NONE": "none", "AUTO": ""}[calling.get("mode", "AUTO")]
+    choice = calling.get("allowedFunctionNames", [choice])[0]
+    system = "".join(part["text"] for part in (body.get("systemInstruction") or {"parts": ()})["parts"])
+    schema = config.get("responseJsonSchema")
+    return Got(tuple(turns), system, config["maxOutputTokens"], tools, choice, image, schema)
 
 
 def _calls(said: Said) -> list[dict[str, Any]]:

@@ -78,9 +78,12 @@ def failure(kind: str) -> tuple[int, bytes]:
 
 def got(body: dict[str, Any]) -> Got:
     turns: list[tuple[Any, ...]] = []
-    image = None
+    image, system = None, ""
     for message in body["messages"]:
+        assert message["role"] == "user" or type(message.get("content")) in (str, type(None))
         match message["role"]:
+            case "system" | "developer":
+                system += "".join(part["text"] for part in listed(message["content"]))
             case "user":
                 parts = message["content"]
                 for part in listed(parts):
@@ -104,7 +107,10 @@ def got(body: dict[str, Any]) -> Got:
                 turns.append(("result", message["tool_call_id"], text))
     tools = tuple((tool["function"]["name"], tool["function"].get("parameters")) for tool in body.get("tools") or ())
     form = body.get("response_format") or {}
-    return Got(tuple(turns), tools, image, form["json_schema"]["schema"] if form else None)
+    choice = body.get("tool_choice") or ""
+    choice = choice if type(choice) is str else choice["function"]["name"]
+    cap = body.get("max_completion_tokens", body.get("max_tokens"))
+    return Got(tuple(turns), system, cap, tools, choice, image, form["json_schema"]["schema"] if form else None)
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:

@@ -92,11 +92,14 @@ def failure(kind: str) -> tuple[int, bytes]:
 
 def got(body: dict[str, Any]) -> Got:
     turns: list[tuple[Any, ...]] = []
-    image = None
+    image, system = None, body.get("instructions") or ""
     for item in body["input"]:
         match item.get("type", "message"):
             case "message":
                 parts = item["content"]
+                if item["role"] in ("system", "developer"):
+                    system += "".join(part["text"] for part in listed(parts))
+                    continue
                 for part in listed(parts, "input_text"):
                     if part["type"] == "input_image":
                         head, _, data = part["image_url"].partition(";base64,")
@@ -114,7 +117,9 @@ def got(body: dict[str, Any]) -> Got:
                 turns.append(("result", item["call_id"], text))
     tools = tuple((tool["name"], tool.get("parameters")) for tool in body.get("tools") or ())
     form = (body.get("text") or {}).get("format") or {}
-    return Got(tuple(turns), tools, image, form.get("schema"))
+    choice = body.get("tool_choice") or ""
+    choice = choice if type(choice) is str else choice["name"]
+    return Got(tuple(turns), system, body["max_output_tokens"], tools, choice, image, form.get("schema"))
 
 
 _EMPTY: dict[str, dict[str, Any]] = {

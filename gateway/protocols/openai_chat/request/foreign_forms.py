@@ -27,6 +27,7 @@ JSON_WISH = "Answer with a JSON object."
 # This protocol has no field for a tool that failed, and the model must not take a failure for a result.
 FAILED = "The tool failed."
 JSON_WISH_BYTES = 64  # that it adds to a body, at most: alone it is a message
+_TEXT_PART = {"type", "text"}
 _JSON = re.compile("json", re.IGNORECASE)
 
 
@@ -60,6 +61,18 @@ def with_reasoning_content(messages: Sequence[dict[str, Any]]) -> list[dict[str,
     return [
         {**message, "reasoning_content": thought}
         if message["role"] == "assistant" and message.get("reasoning_content") is None and (thought := _told(message))
+        else message
+        for message in messages
+    ]
+
+
+def with_plain_texts(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, a content that is one text alone as a string: clients of other protocols write parts always, and
+    some servers of this one take them from users alone, or from nobody.
+    """
+    return [
+        {**message, "content": content[0]["text"]}
+        if type(content := message.get("content")) is list and len(content) == 1 and content[0].keys() == _TEXT_PART
         else message
         for message in messages
     ]

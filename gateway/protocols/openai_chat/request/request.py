@@ -13,6 +13,7 @@ from gateway.protocols.openai_chat.request.foreign_forms import (
     rewrite,
     tools_without_cache_control,
     with_json_wish,
+    with_plain_texts,
     with_reasoning_content,
     without_cache_control,
     without_others_thoughts,
@@ -252,7 +253,7 @@ def upstream_body(
     fit: Fit = WHOLE,
     prefill: str = "",
 ) -> bytes:
-    """The body for an upstream of this protocol, see `offered`."""
+    """The body for an upstream of this protocol, see `offered`. Of a client of another one a lone text is a string."""
     body = offered(
         request,
         model=model,
@@ -262,6 +263,8 @@ def upstream_body(
         fit=fit,
         prefill=prefill,
     )
+    if request.spoken is not None:
+        body["messages"] = with_plain_texts(body["messages"])
     return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
 
 

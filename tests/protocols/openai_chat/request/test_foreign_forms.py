@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.protocols.openai_chat.request.foreign_forms import without_others_thoughts
+from gateway.protocols.openai_chat.request.foreign_forms import with_plain_texts, without_others_thoughts
 from gateway.protocols.openai_chat.request.parts import GEMINI
 from tests.protocols.openai_chat.requests import HI, ask, called, fault, read, saying, sent, take
 
@@ -113,3 +113,14 @@ def test_a_signature_on_a_call_goes_to_its_maker_alone() -> None:
     assert turn["tool_calls"] == [signed, call]
     bare = {**turn, "tool_calls": [call | {"extra_content": {"acme": 1}}]}
     assert read(messages=[messages[0], bare, messages[2]]).thoughts == set()
+
+
+def test_a_lone_text_of_another_protocol_s_client_is_a_string() -> None:
+    text, cached = (
+        {"type": "text", "text": "hi"},
+        {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
+    )
+    contents: list[Any] = [[text], [text, text], [cached], "hi", None]
+    messages = [{"role": "assistant", "content": content} for content in contents]
+    assert [message["content"] for message in with_plain_texts(messages)] == ["hi", *contents[1:]]
+    assert messages[0]["content"] == [text]
