@@ -264,7 +264,7 @@ def test_a_search_that_failed_is_told_in_the_answer(
     failed = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": error}
     asked = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}}
     content = [asked, failed, {"type": "text", "text": "Nothing."}]
-    said = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content}
+    said: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content}
     said |= {"stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 5, "output_tokens": 3}}
     provider = Provider(simulated, "anthropic_messages", "web_search", "tools", plays=said)
     synchronize(gateway)
