@@ -154,6 +154,26 @@ def test_error_after(play: Play, client: str, provider: str, stream: bool) -> No
 
 
 @every_pair
+def test_other_form(play: Play, client: str, provider: str, stream: bool) -> None:
+    """The provider streams though nobody asked it to, or does not though it was asked to."""
+    speaks = PROVIDERS[provider]
+    play.says(provider, speaks.whole(THINKS) if stream else speaks.stream(THINKS), stream=not stream)
+    question = Question(tools=(WEATHER, NOW), reasons=True)
+    assert play.hears(client, question, stream).said == replace(THINKS, proof="")
+
+
+@every_pair
+def test_error_at_once(play: Play, client: str, provider: str, stream: bool) -> None:
+    """In an answer that began well: nothing of it was sent, so it is an error as any other."""
+    whole = PROVIDERS[provider].broken("Half")
+    error = whole[whole.rstrip().rindex(b"\n\n") + 2 :]
+    play.says(provider, error, stream=True)
+    response = play.asks(client, Question(), stream)
+    told, _ = CLIENTS[client].failed(response.json())
+    assert (response.status_code, told) == CLIENTS[client].TOLD["overloaded"]
+
+
+@every_pair
 def test_broken_off(play: Play, client: str, provider: str, stream: bool) -> None:
     whole = PROVIDERS[provider].broken("Half an ans")
     cut = whole[: whole.rstrip().rindex(b"\n\n") + 2]  # without what tells of the failure

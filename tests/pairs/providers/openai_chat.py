@@ -107,7 +107,7 @@ def got(body: dict[str, Any]) -> Got:
                 turns.append(("result", message["tool_call_id"], text))
     tools = tuple((tool["function"]["name"], tool["function"].get("parameters")) for tool in body.get("tools") or ())
     form = body.get("response_format") or {}
-    choice = body.get("tool_choice") or ""
+    choice: Any = body.get("tool_choice") or ""
     choice = choice if type(choice) is str else choice["function"]["name"]
     cap = body.get("max_completion_tokens", body.get("max_tokens"))
     return Got(tuple(turns), system, cap, tools, choice, image, form["json_schema"]["schema"] if form else None)

@@ -117,7 +117,7 @@ def got(body: dict[str, Any]) -> Got:
                 turns.append(("result", item["call_id"], text))
     tools = tuple((tool["name"], tool.get("parameters")) for tool in body.get("tools") or ())
     form = (body.get("text") or {}).get("format") or {}
-    choice = body.get("tool_choice") or ""
+    choice: Any = body.get("tool_choice") or ""
     choice = choice if type(choice) is str else choice["name"]
     return Got(tuple(turns), system, body["max_output_tokens"], tools, choice, image, form.get("schema"))
 
