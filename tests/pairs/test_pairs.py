@@ -153,6 +153,29 @@ def test_error_after(play: Play, client: str, provider: str, stream: bool) -> No
         assert (response.status_code, told) == CLIENTS[client].TOLD["overloaded"]
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_first_words(play: Play, client: str, provider: str) -> None:
+    """They are there while the provider has said no more."""
+    data = PROVIDERS[provider].stream(Said(TEXT))
+    first = TEXT[:5].encode()
+    play.says(provider, data, stream=True, hold=data.index(b"\n\n", data.index(first)) + 2)
+    speaks, came = CLIENTS[client], b""
+    with play.gateway.client.stream(
+        "POST",
+        speaks.path(play.model, True),
+        json=speaks.body(Question(), play.model, True),
+        headers={"Authorization": f"Bearer {play.tenant.secret}"},
+    ) as response:
+        parts = response.iter_raw()
+        while first not in came:
+            came += next(parts)
+        play.simulated.until(waiting=1)
+        play.simulated.release()
+        came += b"".join(parts)
+    assert speaks.hear(came.decode(), True).said == Said(TEXT)
+
+
 @every_pair
 def test_other_form(play: Play, client: str, provider: str, stream: bool) -> None:
     """The provider streams though nobody asked it to, or does not though it was asked to."""
