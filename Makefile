@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance pairs faults attacks cuts reads plans fuzz kills restarts pauses check format bench lock environment
+.PHONY: help run manage test conformance pairs faults attacks cuts reads plans fuzz kills properties restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ faults: environment ## Play every fault of a provider, streamed and not, alone a
 kills: environment ## Kill gateways 20 times, take the database away for 20 seconds (make test: 6 and 6)
 	KILLS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
 		tests/billing/backbone/test_database_away.py $(ARGS)
+
+properties: environment ## Try 400 examples of each property, and 20 seeds of the simulation (make test: 40 and 1)
+	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
+		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py $(ARGS)
 
 restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)

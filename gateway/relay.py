@@ -85,7 +85,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
     call, attempt = generation.call, generation.attempt
     candidate, policy = attempt.candidate, call.plan.policy
-    cap, fit = generation.output_cap(candidate), call.fit(candidate)
+    side = PROTOCOLS[candidate.offer.provider.protocol].upstream
+    cap, fit = generation.output_cap(candidate, named=side.names_cap), call.fit(candidate)
     pace = Pace(
         generation.deadline,
         candidate.offer.provider,

@@ -1,9 +1,11 @@
 """Fixtures for all tests. The database is made once and committed to; every test lives in organizations of its own."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from django.db import connection
+from hypothesis import settings
 from pytest_django.plugin import DjangoDbBlocker
 
 from tests.simulated.process import SimulatedProvider
@@ -12,6 +14,10 @@ from tests.stage.backbone import migrating
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.plugin import WORKER
 from tests.stage.product import Gateway, running
+
+settings.register_profile("reduced", max_examples=40)
+settings.register_profile("whole", max_examples=400)
+settings.load_profile(os.environ.get("PROPERTIES", "reduced"))
 
 
 @pytest.fixture(scope="session", autouse=True)

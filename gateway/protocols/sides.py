@@ -261,7 +261,9 @@ class ClientSide(Protocol):
 
 
 class UpstreamSide(Protocol):
-    """How upstreams of a protocol are asked and understood."""
+    """How upstreams of a protocol are asked and understood; `names_cap`: they demand an output cap."""
+
+    names_cap: bool
 
     def sent(self, asked: "ChatRequest", asking: Asking) -> Sent:
         """What such an upstream is sent. Raises `InvalidRequest` for what it cannot be, by its path."""

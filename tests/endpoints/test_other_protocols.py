@@ -1,9 +1,7 @@
 """Clients of the other protocols: what had no effect is named, refusals name what they said, their paths are served."""
 
 import json
-import secrets
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,49 +12,14 @@ from routing.models import Model
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
+from tests.stage.protocols import CONTENTS, HI, Provider, generate, message, post, respond
 from tests.stage.shelf import add_offer, make_model, make_provider
-
-RECORDINGS = Path(__file__).parents[1] / "recordings"
-HI = [{"role": "user", "content": "hi"}]
-CONTENTS = [{"role": "user", "parts": [{"text": "hi"}]}]
-
-
-def post(gateway: Gateway, tenant: Tenant, path: str, **body: Any) -> httpx.Response:
-    return gateway.client.post(path, json=body, headers={"Authorization": f"Bearer {tenant.secret}"})
-
-
-def message(gateway: Gateway, tenant: Tenant, model: Model, **fields: Any) -> httpx.Response:
-    return post(gateway, tenant, "/v1/messages", **{"model": model.slug, "max_tokens": 50, "messages": HI, **fields})
-
-
-def generate(gateway: Gateway, tenant: Tenant, model: Model, **fields: Any) -> httpx.Response:
-    return post(gateway, tenant, f"/v1beta/models/{model.slug}:generateContent", **{"contents": CONTENTS, **fields})
-
-
-def respond(gateway: Gateway, tenant: Tenant, model: Model, **fields: Any) -> httpx.Response:
-    return post(gateway, tenant, "/v1/responses", **{"model": model.slug, "input": "hi", **fields})
 
 
 def ignored(answer: httpx.Response) -> str | None:
     assert answer.status_code == 200, answer.text
     named: str | None = answer.headers.get("x-gateway-ignored-params")
     return named
-
-
-class Provider:
-    """A provider of `protocol` with one model, which lists `takes`, that answers with a text."""
-
-    def __init__(self, simulated: SimulatedProvider, protocol: str, *takes: str) -> None:
-        self._simulated, self._name = simulated, f"{protocol}-{secrets.token_hex(4)}.json"
-        option = simulated.script(self._name, (RECORDINGS / protocol / "text.json").read_bytes())
-        self.row = make_provider(simulated.base_url, protocol=protocol)
-        self.model = make_model(self.row, f"m?{option}", supported_parameters=list(takes))
-
-    @property
-    def sent(self) -> dict[str, Any]:
-        """The body that it was last sent."""
-        body: dict[str, Any] = json.loads(self._simulated.asked(self._name)["body"])
-        return body
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Four gateway processes, one set for all tests that need several, with Redis dead: it may change no decision."""
+"""Four gateway processes, a set for the tests of a file that need several, with Redis dead: it may change no decision.
+
+Not one for a whole run: they would poll and beat for nobody most of the time.
+"""
 
 from collections.abc import Iterator
 
@@ -8,7 +11,7 @@ from tests.simulated.process import SimulatedProvider
 from tests.stage.product import Gateway, free_port, running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fleet(
     database: None, simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Gateway]]:

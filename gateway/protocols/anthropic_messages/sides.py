@@ -133,6 +133,8 @@ class Client:
 class Upstream:
     """Upstreams of Messages, by the variants of the services that sell it."""
 
+    names_cap = True
+
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks Messages itself, else one made of the chat form."""
         variant = variants.VARIANTS.get(asking.variant) or variants.VARIANTS["plain"]

@@ -150,6 +150,8 @@ class Client:
 class Upstream:
     """Upstreams of generateContent."""
 
+    names_cap = False
+
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks generateContent itself, else one made of the chat form."""
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps

@@ -33,6 +33,8 @@ class Client:
 class Upstream:
     """Upstreams of the chat form, of any vendor."""
 
+    names_cap = False
+
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The body as it is, but for what the offer does not take."""
         ignored = unasked(asked, asking)

@@ -134,6 +134,8 @@ class Client:
 class Upstream:
     """Upstreams of Responses. Nothing is kept there: the account is shared by all tenants."""
 
+    names_cap = False
+
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks Responses itself, else one made of the chat form."""
         spoken, fit = asked.spoken, asking.fit
