@@ -13,7 +13,7 @@ import pytest
 from tests.pairs.clients import CLIENTS
 from tests.pairs.play import Play
 from tests.pairs.providers import PROVIDERS
-from tests.pairs.said import CAP, PNG, PROOF, SCHEMA, Call, Counts, Question, Said, Tool
+from tests.pairs.said import CAP, PNG, PROOF, SCHEMA, Call, Counts, Question, Said, Tool, written
 
 TEXT = "Grüß dich, 世界! 🌍 It is  cold."
 WEATHER = Tool("get_weather", "The weather of a city.", SCHEMA)
@@ -139,6 +139,22 @@ def test_error_before(play: Play, client: str, provider: str, stream: bool, kind
         assert message == "Bad top_p."
     assert play.usage.status != "completed"
     assert play.usage.charge == 0
+
+
+# How a provider that names parameters calls the cap, and how each client does.
+CAPS = {"openai_chat": "max_completion_tokens", "openai_responses": "max_output_tokens"}
+CALLED = CAPS | {"anthropic_messages": "max_tokens", "google_gemini": "generationConfig.maxOutputTokens"}
+
+
+@pytest.mark.parametrize("provider", CAPS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_named_parameter(play: Play, client: str, provider: str) -> None:
+    """The parameter that a provider faults is named as the client knows it."""
+    error = {"message": "Too many.", "type": "invalid_request_error", "param": CAPS[provider], "code": "invalid_value"}
+    play.says(provider, written({"error": error}).encode(), stream=False, status=400)
+    told = play.asks(client, Question(), stream=False).json()["error"]
+    violations = [one for detail in told.get("details", ()) for one in detail.get("fieldViolations", ())]
+    assert [told.get("param"), *(one["field"] for one in violations)][-1] == CALLED[client]
 
 
 @every_pair
