@@ -138,7 +138,10 @@ class Dialling:
 
     def _fault(self, reply: Reply, said: bytes) -> UpstreamFault:
         upstream = PROTOCOLS[self._attempt.candidate.offer.provider.protocol].upstream
-        return upstream.fault(reply.status, reply.headers, said)
+        fault = upstream.fault(reply.status, reply.headers, said)
+        if fault.param is not None and not self._reader.passes:
+            fault.param = upstream.chat_path(fault.param)
+        return fault
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

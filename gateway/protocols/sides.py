@@ -268,5 +268,8 @@ class UpstreamSide(Protocol):
     def sent(self, asked: "ChatRequest", asking: Asking) -> Sent:
         """What such an upstream is sent. Raises `InvalidRequest` for what it cannot be, by its path."""
 
+    def chat_path(self, param: str) -> str:
+        """The path of what such an upstream faults, as the chat form calls it, as far as that is known."""
+
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""

@@ -19,14 +19,17 @@ class Play:
     """The stage: a gateway, a tenant, and providers that say what they are told to say."""
 
     def __init__(self, gateway: Gateway, simulated: SimulatedProvider, tenant: Tenant) -> None:
-        self.gateway, self._simulated, self.tenant = gateway, simulated, tenant
+        self.gateway, self.simulated, self.tenant = gateway, simulated, tenant
         self.name = self.model = ""
 
-    def says(self, provider: str, data: bytes, *, stream: bool, status: int = 200) -> None:
-        """From now on a new model is asked, whose provider answers with `data`."""
+    def says(self, provider: str, data: bytes, *, stream: bool, status: int = 200, hold: int = 0) -> None:
+        """From now on a new model is asked, whose provider answers with `data`; `hold`: the rest after so many bytes
+        when it is released.
+        """
         self.name = f"pair-{secrets.token_hex(6)}.{'sse' if stream else 'json'}"
-        self._simulated.behave(self.name, self._simulated.script(self.name, data, status=status))
-        row = make_provider(self._simulated.base_url, protocol=provider, **PROVIDERS[provider].FIELDS)
+        script = self.simulated.script(self.name, data, status=status, chunk=hold)
+        self.simulated.behave(self.name, f"{script}&hold=1" if hold else script)
+        row = make_provider(self.simulated.base_url, protocol=provider, **PROVIDERS[provider].FIELDS)
         self.model = make_model(row, self.name).slug
         synchronize(self.gateway)
 
@@ -48,7 +51,7 @@ class Play:
 
     def asked(self, provider: str) -> tuple[Got, str]:
         """What the provider was sent, and as it came."""
-        request = self._simulated.asked(self.name)
+        request = self.simulated.asked(self.name)
         assert request["path"].startswith(PROVIDERS[provider].PATH)
         return PROVIDERS[provider].got(json.loads(request["body"])), request["body"]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.pairs.clients import CLIENTS
 from tests.pairs.providers import PROVIDERS
 
-CASES = 17  # that there are
+CASES = 21  # that there are
 
 Cell = tuple[str, str, str]  # the client's protocol, the provider's, the case
 
@@ -89,8 +89,11 @@ def markdown(recorder: Recorder) -> str:
         "- **second turn**: thoughts, words, calls and results go back, to a provider of any protocol; the proof of a",
         "  thought, byte for byte, to that of its own alone",
         "- **image**, **structured**: what the provider is sent of a picture and of a schema",
-        "- **error before**, **error after**, **broken off**: a provider's refusal, limit or overload, a prompt too",
-        "  long and an answer without an end, before it began and within it, in the client's own words",
+        "- **named parameter**: what a provider faults has the name that the client knows it by",
+        "- **first words**: they reach the client before the provider says the second",
+        "- **other form**: a provider that streams unasked, or does not though it is asked to",
+        "- **error before**, **at once**, **after**, **broken off**: a provider's refusal, limit or overload, a prompt",
+        "  too long and an answer without an end, before it began and within it, in the client's own words",
     ]
     for client in CLIENTS:
         of_client = [(provider, counts) for told, provider, counts in lines if told == client]

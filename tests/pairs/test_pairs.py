@@ -13,7 +13,7 @@ import pytest
 from tests.pairs.clients import CLIENTS
 from tests.pairs.play import Play
 from tests.pairs.providers import PROVIDERS
-from tests.pairs.said import CAP, PNG, PROOF, SCHEMA, Call, Counts, Question, Said, Tool
+from tests.pairs.said import CAP, PNG, PROOF, SCHEMA, Call, Counts, Question, Said, Tool, written
 
 TEXT = "Grüß dich, 世界! 🌍 It is  cold."
 WEATHER = Tool("get_weather", "The weather of a city.", SCHEMA)
@@ -141,6 +141,22 @@ def test_error_before(play: Play, client: str, provider: str, stream: bool, kind
     assert play.usage.charge == 0
 
 
+# How a provider that names parameters calls the cap, and how each client does.
+CAPS = {"openai_chat": "max_completion_tokens", "openai_responses": "max_output_tokens"}
+CALLED = CAPS | {"anthropic_messages": "max_tokens", "google_gemini": "generationConfig.maxOutputTokens"}
+
+
+@pytest.mark.parametrize("provider", CAPS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_named_parameter(play: Play, client: str, provider: str) -> None:
+    """The parameter that a provider faults is named as the client knows it."""
+    error = {"message": "Too many.", "type": "invalid_request_error", "param": CAPS[provider], "code": "invalid_value"}
+    play.says(provider, written({"error": error}).encode(), stream=False, status=400)
+    told = play.asks(client, Question(), stream=False).json()["error"]
+    violations = [one for detail in told.get("details", ()) for one in detail.get("fieldViolations", ())]
+    assert [told.get("param"), *(one["field"] for one in violations)][-1] == CALLED[client]
+
+
 @every_pair
 def test_error_after(play: Play, client: str, provider: str, stream: bool) -> None:
     play.says(provider, PROVIDERS[provider].broken("Half an ans"), stream=True)
@@ -151,6 +167,49 @@ def test_error_after(play: Play, client: str, provider: str, stream: bool) -> No
     else:
         told, _ = CLIENTS[client].failed(response.json())
         assert (response.status_code, told) == CLIENTS[client].TOLD["overloaded"]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_first_words(play: Play, client: str, provider: str) -> None:
+    """They are there while the provider has said no more."""
+    data = PROVIDERS[provider].stream(Said(TEXT))
+    first = TEXT[:5].encode()
+    play.says(provider, data, stream=True, hold=data.index(b"\n\n", data.index(first)) + 2)
+    speaks, came = CLIENTS[client], b""
+    with play.gateway.client.stream(
+        "POST",
+        speaks.path(play.model, True),
+        json=speaks.body(Question(), play.model, True),
+        headers={"Authorization": f"Bearer {play.tenant.secret}"},
+    ) as response:
+        parts = response.iter_raw()
+        while first not in came:
+            came += next(parts)
+        play.simulated.until(waiting=1)
+        play.simulated.release()
+        came += b"".join(parts)
+    assert speaks.hear(came.decode(), True).said == Said(TEXT)
+
+
+@every_pair
+def test_other_form(play: Play, client: str, provider: str, stream: bool) -> None:
+    """The provider streams though nobody asked it to, or does not though it was asked to."""
+    speaks = PROVIDERS[provider]
+    play.says(provider, speaks.whole(THINKS) if stream else speaks.stream(THINKS), stream=not stream)
+    question = Question(tools=(WEATHER, NOW), reasons=True)
+    assert play.hears(client, question, stream).said == replace(THINKS, proof="")
+
+
+@every_pair
+def test_error_at_once(play: Play, client: str, provider: str, stream: bool) -> None:
+    """In an answer that began well: nothing of it was sent, so it is an error as any other."""
+    whole = PROVIDERS[provider].broken("Half")
+    error = whole[whole.rstrip().rindex(b"\n\n") + 2 :]
+    play.says(provider, error, stream=True)
+    response = play.asks(client, Question(), stream)
+    told, _ = CLIENTS[client].failed(response.json())
+    assert (response.status_code, told) == CLIENTS[client].TOLD["overloaded"]
 
 
 @every_pair

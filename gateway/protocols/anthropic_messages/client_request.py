@@ -89,6 +89,7 @@ _SEARCH_FIELDS = frozenset({"type", "name", "max_uses", "user_location", "cache_
 # Parameters of the chat form, as this protocol calls them.
 _PARAMS = {
     "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
     "stop": "stop_sequences",
     "user": "metadata.user_id",
     "response_format": "output_config.format",

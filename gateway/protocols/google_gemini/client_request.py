@@ -39,6 +39,8 @@ _LOOSE = ("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")  # A tuple: i
 
 _PATHS = {chat: f"generationConfig.{name}" for name, chat in _SAME.items()} | {
     "messages": "contents",
+    "max_tokens": "generationConfig.maxOutputTokens",
+    "max_completion_tokens": "generationConfig.maxOutputTokens",
     "reasoning": "generationConfig.thinkingConfig",
     "response_format": "generationConfig.responseSchema",
     "modalities": "generationConfig.responseModalities",

@@ -49,6 +49,10 @@ class Upstream:
         )
         return Sent(PATH, (), body, ignored=ignored)
 
+    def chat_path(self, param: str) -> str:
+        """As it is."""
+        return param
+
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""
         return faults.fault_from_response(status, headers, body)

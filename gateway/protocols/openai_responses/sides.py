@@ -14,6 +14,7 @@ from gateway.protocols.openai_responses.client_answer import AnswerWriter
 from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
 from gateway.protocols.openai_responses.upstream_answer import AnswerReader, whole
 from gateway.protocols.openai_responses.upstream_request import body as upstream_body
+from gateway.protocols.openai_responses.upstream_request import chat_path
 from gateway.protocols.sides import Asking, Ours, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
@@ -171,6 +172,10 @@ class Upstream:
             made = upstream_body(chat, model=asking.model, output_cap=cap, stream=asked.stream, reasons=reasons)
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         return Sent(PATH, (), dumps(made), Source(), None, passing, ignored)
+
+    def chat_path(self, param: str) -> str:
+        """A parameter's path in the chat form."""
+        return chat_path(param)
 
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""

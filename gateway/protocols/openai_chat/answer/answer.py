@@ -143,6 +143,11 @@ class AnswerReader:
             self._frame = _unsaid
 
     @property
+    def passes(self) -> bool:
+        """Whether the client's own body was sent, and what comes goes on as it is."""
+        return self._passing is not None
+
+    @property
     def usage(self) -> Tokens | None:
         """The upstream's counts. A half of them that is 0 may only not have been counted."""
         return self._reported.tokens
