@@ -25,18 +25,18 @@ from gateway.generation.dialling import Dialling, Pace
 from gateway.generation.generation import Generation
 from gateway.process.memory import NoRoom, Share
 from gateway.process.process import Process
-from gateway.protocols.openai_chat import AnswerReader, Fit, error_event, upstream_body
+from gateway.protocols import CHAT, PROTOCOLS
+from gateway.protocols.openai_chat import AnswerReader, Fit
+from gateway.protocols.sides import Asking, ClientSide, Ours, Writer
 from gateway.request.planning import Call
 from gateway.upstream import signing
 from gateway.upstream.client import Dial, Target
 from gateway.upstream.reply import Reply
-from gateway.wire import sse
-from gateway.wire.errors import GatewayError, UpstreamFault, let_go
+from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault, let_go, not_carried
 from routing.base_url import parse_base_url
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
-KEEP_ALIVE = sse.comment("keep-alive")
 # The text of an answer may be longer in bytes than its cap in tokens, but not without bound. Pictures are no text.
 BYTES_A_TOKEN = 64
 SPARE_BYTES = 65_536
@@ -60,12 +60,13 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                     await parts.aclose()
             last = await generation.complete()
         except GatewayError as error:
+            error.told = error.told or (call.passes and isinstance(error, UpstreamFault))
             await generation.fail(error)
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
                 raise
             let_go(error)
-            yield error_event(error, call.dialect, call.request_id)
+            yield _error_event(generation, error)
             return
         except asyncio.CancelledError:
             reason = generation.was_cut()
@@ -75,7 +76,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             if not generation.begun:
                 reason.headers["x-generation-id"] = call.id
                 raise reason from None
-            yield error_event(reason, call.dialect, call.request_id)
+            yield _error_event(generation, reason)
             return
         yield last
 
@@ -84,7 +85,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
     call, attempt = generation.call, generation.attempt
     candidate, policy = attempt.candidate, call.plan.policy
-    cap, fit = generation.output_cap(candidate), call.fit(candidate)
+    side = PROTOCOLS[candidate.offer.provider.protocol].upstream
+    cap, fit = generation.output_cap(candidate, named=side.names_cap), call.fit(candidate)
     pace = Pace(
         generation.deadline,
         candidate.offer.provider,
@@ -92,10 +94,13 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         total=generation.seconds_left,
         beats=call.asked.stream,
     )
-    reader = _reader(generation, candidate, cap, fit)
-    with Dialling(process, attempt, pace, _dial(process, generation, attempt, cap, fit), reader) as dialling:
+    ours = _ours(generation, candidate)
+    writer = _client(call).writer(call.asked, ours)
+    reader = _reader(generation, candidate, cap, fit, ours, writer)
+    asking = _asking(generation, candidate, cap, fit, ours)
+    with Dialling(process, attempt, pace, _dial(process, generation, attempt, asking, reader), reader) as dialling:
         while (reply := await dialling.reply()) is None:
-            yield KEEP_ALIVE
+            yield writer.keep_alive
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         try:
@@ -106,7 +111,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                     break
                 data = reply.take()
                 if data is None and (data := await pace.wait(reply.coming())) is None:
-                    yield KEEP_ALIVE
+                    yield writer.keep_alive
                     continue
                 if data:
                     if generation.drain is not None:
@@ -159,55 +164,94 @@ def _too_long(most_bytes: int) -> UpstreamFault:
     return UpstreamFault(Fault.INVALID_RESPONSE, "the answer is longer than its cap allows", message=message)
 
 
-def _reader(generation: Generation, candidate: Candidate, cap: int | None, fit: Fit) -> AnswerReader:
+def _error_event(generation: Generation, error: GatewayError) -> bytes:
+    call, reader = generation.call, generation.attempt.reader
+    if call.asked.spoken is not None:
+        call.asked.spoken.retell(error)
+    if reader is not None:
+        return reader.error_event(error, call.request_id)
+    ours = _ours(generation, generation.attempt.candidate)
+    return _client(call).writer(call.asked, ours).error_event(error, call.dialect, call.request_id)
+
+
+def _client(call: Call) -> ClientSide:
+    spoken = call.asked.spoken
+    return PROTOCOLS[CHAT if spoken is None else spoken.protocol].client
+
+
+def _ours(generation: Generation, candidate: Candidate) -> Ours:
     call = generation.call
+    model = call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug
+    return Ours(call.id, generation.created, model)
+
+
+def _reader(
+    generation: Generation, candidate: Candidate, cap: int | None, fit: Fit, ours: Ours, writer: Writer
+) -> AnswerReader:
     return AnswerReader(
-        call.asked,
-        id=call.id,
-        created=generation.created,
-        model=call.asked.model if call.dialect.echoes_requested_model else candidate.model.slug,
-        dialect=call.dialect,
+        generation.call.asked,
+        id=ours.id,
+        created=ours.created,
+        model=ours.model,
+        dialect=generation.call.dialect,
         output_cap=cap or candidate.output_cap,
         stops=fit.enforced_stops,
         most_bytes=candidate.offer.provider.max_event_bytes,
         keeps_text=generation.continues,
         after=generation.said,
+        writer=writer,
     )
 
 
-async def _dial(process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit) -> Reply:
+def _asking(generation: Generation, candidate: Candidate, cap: int | None, fit: Fit, ours: Ours) -> Asking:
+    offer, provider = candidate.offer, candidate.offer.provider
+    return Asking(
+        model=offer.upstream_model,
+        output_cap=cap,
+        fit=fit,
+        prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
+        takes=offer.supported_parameters,
+        cap_field=provider.cap_field,
+        ask_usage=provider.stream_usage,
+        variant=provider.variant,
+        ours=ours,
+    )
+
+
+async def _dial(
+    process: Process, generation: Generation, attempt: Attempt, asking: Asking, reader: AnswerReader
+) -> Reply:
     with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
-        return await _dial_within(share, process, generation, attempt, cap, fit)
+        return await _dial_within(share, process, generation, attempt, asking, reader)
 
 
 async def _dial_within(
-    share: Share, process: Process, generation: Generation, attempt: Attempt, cap: int | None, fit: Fit
+    share: Share, process: Process, generation: Generation, attempt: Attempt, asking: Asking, reader: AnswerReader
 ) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
         asked = await inline_files(process.files, generation.caller, asked, share.take)
-    form = partial(
-        upstream_body,
-        asked,
-        model=attempt.candidate.offer.upstream_model,
-        output_cap=cap,
-        cap_field=provider.cap_field,
-        ask_usage=provider.stream_usage,
-        fit=fit,
-        prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
-    )
-    body = await asyncio.to_thread(form) if asked.is_long else form()
-    target = _target(provider.base_url, provider.connect_timeout, asked.stream)
+    form = partial(PROTOCOLS[provider.protocol].upstream.sent, asked, asking)
+    try:
+        sent = await asyncio.to_thread(form) if asked.is_long else form()
+        generation.call.sent_as(sent)
+    except InvalidRequest as refusal:
+        raise not_carried(refusal) from None
+    reader.understand(sent)
+    target = _target(provider.base_url, provider.connect_timeout, asked.stream, sent.path, sent.headers)
     secret = attempt.credential.secret if attempt.credential else ""
     headers = signing.headers(provider.auth_style, secret)
-    return await process.upstream.dial(Dial(target, headers, body, secret, attempt.fresh))
+    return await process.upstream.dial(Dial(target, headers, sent.body, secret, attempt.fresh))
 
 
 @lru_cache(maxsize=1024)
-def _target(base_url: str, connect_timeout: float, stream: bool) -> Target:
+def _target(
+    base_url: str, connect_timeout: float, stream: bool, path: str, more: tuple[tuple[str, str], ...]
+) -> Target:
     headers = (
         ("Content-Type", "application/json"),
         ("Accept", "text/event-stream" if stream else "application/json"),
         ("User-Agent", "meterline"),
+        *more,
     )
-    return Target("POST", parse_base_url(base_url), "/chat/completions", headers, connect_timeout)
+    return Target("POST", parse_base_url(base_url), path, headers, connect_timeout)

@@ -7,14 +7,45 @@ from django.views.generic import RedirectView
 from gateway.console import health_board, model_board, refusals
 from gateway.console.login import login
 from gateway.door.unknown import UNVERSIONED, UnknownPath
-from gateway.endpoints import chat, files, generations, management, models, performance, probes, statistics
+from gateway.endpoints import (
+    chat,
+    files,
+    generate_content,
+    generations,
+    management,
+    messages,
+    models,
+    performance,
+    probes,
+    responses,
+    statistics,
+)
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
 
 handler403, handler404 = refusals.forbidden, refusals.not_found
 
+# A model of Google's protocol may stand behind its publisher, and a project's, as in Vertex.
+generate = [
+    path(f"{place}models/<path:name>:{method}", view)
+    for place in (
+        "",
+        "publishers/<str:publisher>/",
+        "projects/<str:project>/locations/<str:location>/publishers/<str:publisher>/",
+    )
+    for method, view in (
+        ("generateContent", generate_content.GenerateContent.as_view()),
+        ("streamGenerateContent", generate_content.StreamGenerateContent.as_view()),
+        ("countTokens", generate_content.CountContent.as_view()),
+    )
+]
+
 v1 = [
+    *generate,
     path("chat/completions", chat.ChatCompletions.as_view()),
+    path("responses", responses.Responses.as_view()),
+    path("messages", messages.Messages.as_view()),
+    path("messages/count_tokens", messages.CountTokens.as_view()),
     path("route", chat.Route.as_view()),
     path("models", models.Models.as_view()),
     path("models/<path:name>", models.OneModel.as_view()),
@@ -35,11 +66,14 @@ v1 = [
 ]
 
 anthropic = [
+    path("messages", messages.Messages.as_view()),
+    path("messages/count_tokens", messages.CountTokens.as_view()),
     path("models", models.Models.as_view(shape=ANTHROPIC)),
     path("models/<path:name>", models.OneModel.as_view(shape=ANTHROPIC)),
 ]
 
 google = [
+    *generate,
     path("models", models.Models.as_view(shape=GOOGLE)),
     path("models/<path:name>", models.OneModel.as_view(shape=GOOGLE)),
 ]
@@ -53,7 +87,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("anthropic/v1/", include(anthropic)),
     path("api/anthropic/v1/", include(anthropic)),
     path("v1beta/", include(google)),
+    path("v1beta1/", include(google)),
+    path("api/vertex-ai/v1/", include(google)),
     path("api/vertex-ai/v1beta/", include(google)),
+    path("api/vertex-ai/v1beta1/", include(google)),
     re_path(r"^api/usage/token/?$", management.TokenUsage.as_view()),
     path("healthz", probes.Health.as_view()),
     path("readyz", probes.Readiness.as_view()),
@@ -61,7 +98,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("openapi.json", pages.Document.as_view()),
     path("docs", pages.Page.as_view()),
     path("docs/docs.css", pages.Stylesheet.as_view()),
-    re_path(rf"^(v1|v1beta|api|anthropic|{'|'.join(UNVERSIONED)})(/.*)?$", UnknownPath.as_view()),
+    re_path(r"^(api/)?anthropic(/(?s:.*))?$", UnknownPath.as_view(protocol=messages.Messages.protocol)),
+    re_path(r"^(v1beta1?|api/vertex-ai)(/(?s:.*))?$", UnknownPath.as_view(protocol=generate_content.Gemini.protocol)),
+    re_path(rf"^(v1|api|{'|'.join(UNVERSIONED)})(/(?s:.*))?$", UnknownPath.as_view()),
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
     path("console/health/model/<int:model>/", admin.site.admin_view(model_board.board), name="health_model"),
     path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),

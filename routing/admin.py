@@ -118,7 +118,7 @@ class ProviderPage(Page):
     inlines = (CredentialRows,)
     fieldsets = (
         (None, {"fields": ("slug", "name", "base_url", "protocol", "auth_style", "active")}),
-        ("Quirks", {"fields": ("cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
+        ("Quirks", {"fields": ("variant", "cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
         (
             "Timeouts, in seconds",
             {"fields": ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout")},
@@ -159,7 +159,8 @@ class ProviderPage(Page):
         super().save_related(request, form, formsets, change)
         if wrong := objection(form.instance.base_url, settings.EGRESS_ALLOW):
             messages.warning(request, wrong)
-        if vendor := vendor_at(form.instance.base_url):
+        vendor = vendor_at(form.instance.base_url)
+        if vendor and vendor.protocol == form.instance.protocol:  # some have another protocol at the same address
             odd = [name for name, value in vendor.quirks.items() if getattr(form.instance, name) != value]
             said = ", ".join(f"{form.fields[name].label} {vendor.quirks[name]}" for name in odd)
             if odd:

@@ -29,7 +29,11 @@ _BASE = re.compile(
     rf"(?::(?P<port>[1-9][0-9]{{0,4}}))?(?P<path>(?:/{_SEGMENT})*)/?"
 )
 _ONE_SEGMENT = re.compile(_SEGMENT)
-_TARGET = re.compile(rf"(?:/{_SEGMENT})+(?:\?[A-Za-z0-9._~:@$+=,&-]*)?")
+# In the path of a dial a provider's own name may stand encoded, as its API wants it (a Bedrock ARN has a slash). Not
+# encoded are a dot, a backslash, a percent sign and control characters, by which a server might be led elsewhere.
+_ENCODED = r"%(?!2E|5C|25|7F)[2-9A-F][0-9A-F]"
+_STEP = rf"(?!\.+(?:/|%2F|\?|\Z))(?:{_PCHAR}|(?!%2F){_ENCODED})+"
+_TARGET = re.compile(rf"/{_STEP}(?:(?:/|%2F){_STEP})*(?:\?[A-Za-z0-9._~:@$+=,&-]*)?")
 # A host whose last label is a number, in any base, is an IPv4 address to some parser ("127.1", "0x7f.1",
 # "0177.1").
 _ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)")
@@ -121,7 +125,8 @@ def safe_segment(text: str) -> str:
 def request_target(prefix: str, path: str) -> str:
     """The request target of a dial: `prefix` (a `BaseUrl.path`) and `path`, which may end in a query.
 
-    Raises `BadUrl` unless every segment is one that `parse_base_url` would take.
+    Raises `BadUrl` unless every segment is one that `parse_base_url` would take, but for what is encoded in it; an
+    encoded slash parts segments as well as a plain one.
     """
     target = prefix + path
     if len(target) > MAX_URL or not path.startswith("/") or not _TARGET.fullmatch(target):

@@ -19,7 +19,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        m.supported_parameters, m.capabilities, m.published_on, m.image_token_bound, m.audio_token_bound,
        m.file_token_bound, m.quality, o.id, o.upstream_model, o.priority, o.weight, o.context_length, o.max_output,
        o.input_modalities, o.supported_parameters, o.quality, o.forced,
-       p.slug, p.protocol, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
+       p.slug, p.protocol, p.variant, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
        p.first_byte_timeout, p.idle_timeout, p.total_timeout, p.failure_threshold, p.cooldown, p.trains_on_data,
        p.retains_data, p.reasoning_format, p.max_event_bytes,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
@@ -44,6 +44,8 @@ select distinct m.id
     or o.tariff_id = any(%(billing_tariff)s) or o.tariff_id = any(%(billing_tariffversion)s)
     or o.tariff_id in (select v.tariff_id from billing_tariffversion v where v.id = any(%(billing_rate)s))
 """
+# What protocols call the search of the web that is `web_search_options` in a chat.
+SEARCHES = frozenset({"web_search", "web_search_preview", "googleSearch"})
 TABLES = (
     "routing_model",
     "routing_offer",
@@ -70,6 +72,7 @@ class Provider:
 
     slug: str
     protocol: str
+    variant: str  # of the protocol, as its module knows it; empty: the plain one
     base_url: str
     auth_style: str
     stream_usage: bool
@@ -208,8 +211,8 @@ def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
 def _offer(row: Sequence[Any]) -> Offer:
     model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
     id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
-    provider = Provider(*row[25:41])
-    credentials, versions = row[41:43]
+    provider = Provider(*row[25:42])
+    credentials, versions = row[42:44]
     return Offer(
         id,
         provider,
@@ -219,12 +222,17 @@ def _offer(row: Sequence[Any]) -> Offer:
         context or model_context,
         cap or model_cap,
         tuple(model_inputs if inputs is None else inputs),
-        tuple(model_parameters if parameters is None else parameters),
+        _taken(model_parameters if parameters is None else parameters),
         quality,
         forced,
         tuple(_opened(credentials or (), provider.base_url)),
         tuple(_version(*version) for version in versions or ()),
     )
+
+
+def _taken(listed: Sequence[str]) -> tuple[str, ...]:
+    """A list of parameters; a search by a protocol's own name for it is one by any."""
+    return tuple(listed) if SEARCHES.isdisjoint(listed) else tuple(dict.fromkeys((*listed, "web_search_options")))
 
 
 def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Credential]:

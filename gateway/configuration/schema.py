@@ -32,7 +32,7 @@ from gateway.configuration.file import (
     whole,
 )
 from routing.base_url import BadUrl, parse_base_url
-from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy, Term, Word
+from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy, Term, Variant, Word
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
@@ -191,6 +191,7 @@ PROVIDER = Noun(
     columns={
         "name": text,
         "protocol": choice(Protocol.values),
+        "variant": choice(Variant.values),
         "base_url": base_url,
         "auth_style": choice(AuthStyle.values),
         "active": boolean,

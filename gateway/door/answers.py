@@ -10,6 +10,7 @@ from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 
+from gateway.protocols import CHAT, PROTOCOLS
 from gateway.wire import strict_json
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import GatewayError
@@ -70,10 +71,11 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = NO_H
     return Answer(strict_json.dumps(value), JSON, status, headers)
 
 
-def error_answer(error: GatewayError, request_id: str, dialect: Dialect) -> Answer:
-    """An error as the dialect tells it."""
-    status = error.status_in(dialect)
-    answer = json_answer(error.body(dialect, request_id), status, error.headers)
+def error_answer(error: GatewayError, request_id: str, dialect: Dialect, protocol: str = CHAT) -> Answer:
+    """An error as the protocol's clients and their dialect tell it."""
+    client = PROTOCOLS[protocol].client
+    status = client.status(error, dialect)
+    answer = json_answer(client.error(error, dialect, request_id), status, error.headers)
     if error.retry_after is not None:
         answer.headers[b"retry-after"] = b"%d" % error.retry_after
     if status == 401:

@@ -41,6 +41,7 @@ from gateway.process import access_log, process
 from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
 from gateway.process.memory import FREE_BYTES, NOBODY, Share
+from gateway.protocols import CHAT
 from gateway.wire.dialects import named
 from gateway.wire.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 
@@ -107,7 +108,7 @@ class LeanHandler(ASGIHandler):
         """Answers one HTTP request."""
         task = asyncio.current_task()
         assert task is not None
-        request_id, dialect = new_request_id(), DEFAULT_DIALECT
+        request_id, dialect, protocol = new_request_id(), DEFAULT_DIALECT, CHAT
         watch: _Watch | None = None
         arrival: Arrival | None = None
         ours = False
@@ -119,6 +120,7 @@ class LeanHandler(ASGIHandler):
             try:
                 route = self._route(scope["method"], scope["path"])
                 view = route.view(**route.options)
+                protocol = view.protocol
                 body = b""
                 if view.for_pages and not _is_ours(_field(scope, b"host")):  # a probe names whatever it reached us by
                     raise InvalidRequest("No host of this name is served here.", code="unknown_host")
@@ -136,7 +138,7 @@ class LeanHandler(ASGIHandler):
             except ClientGone:
                 return
             except Exception as error:
-                answer = answered(failure(error, request_id, dialect), request_id, dialect, _page(scope))
+                answer = answered(failure(error, request_id, dialect, protocol), request_id, dialect, _page(scope))
             ours = answer.status in (500, 503)
             if watch is None and _announces_body(scope):
                 answer.headers[b"connection"] = b"close"  # the body was not read, and is not worth it
@@ -151,7 +153,7 @@ class LeanHandler(ASGIHandler):
                 task.uncancel()
             elif self.stopping and not status:
                 task.uncancel()
-                answer = answered(failure(stopped(), request_id, dialect), request_id, dialect, _page(scope))
+                answer = answered(failure(stopped(), request_id, dialect, protocol), request_id, dialect, _page(scope))
                 await _send(answer, scope, send)
             else:
                 raise

@@ -17,9 +17,7 @@ CHAT = "POST /v1/chat/completions"
 UNVERSIONED = ("chat", "models", "route", "files", "responses", "completions", "messages", "embeddings", "moderations")
 # What SDKs call that is not served here, by the path's end.
 INSTEAD = {
-    "responses": f"The Responses API is not served. Use {CHAT}: SDKs have it as chat.completions.",
     "completions": f"The older completions are not served. Use {CHAT}, with the prompt as a message.",
-    "messages": f"The Messages API is not served. Use {CHAT}.",
     "embeddings": "Embeddings are not served.",
     "moderations": "Moderations are not served.",
     "batches": "Batches are not served.",
@@ -35,8 +33,10 @@ def no_such_endpoint(method: str, path: str) -> NotFound:
 
 
 def is_lax(path: str) -> bool:
-    """Whether a path is served for those alone whose base URL lacks its version, or has it twice."""
-    return path.startswith(("/v1/v1/", *(f"/{name}" for name in UNVERSIONED)))
+    """Whether a path is served for those alone whose base URL or SDK has more or less before it than it needs."""
+    return path.startswith(("/v1/v1/", "/v1beta1/", *(f"/{name}" for name in UNVERSIONED))) or any(
+        part in path for part in ("/publishers/", "/vertex-ai/v1/", "/vertex-ai/v1beta1/", "/v1/models/{name}:")
+    )
 
 
 class UnknownPath(ApiView):

@@ -24,6 +24,7 @@ from gateway.door.authentication import authenticate, require
 from gateway.process import process, telemetry
 from gateway.process.arrivals import Arrival
 from gateway.process.memory import NOBODY, Share
+from gateway.protocols import CHAT
 from gateway.request.planning import Call
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import (
@@ -53,6 +54,7 @@ class ApiView(APIView):
     """
 
     public: ClassVar[bool] = False
+    protocol: ClassVar[str] = CHAT  # that its clients are told errors in
     for_pages: ClassVar[bool] = True
     scope: ClassVar[str] = "inference"
     endpoint: ClassVar[str] = ""
@@ -96,7 +98,7 @@ class ApiView(APIView):
                     self.check_rights()
                 answer = await handler(request, *args, **kwargs)
         except Exception as error:
-            answer = failure(error, request_id, self.dialect)
+            answer = failure(error, request_id, self.dialect, self.protocol)
         page = self.fields.get(b"origin", b"") if self.for_pages else None
         return answered(answer, request_id, self.dialect, page)
 
@@ -151,7 +153,7 @@ def new_request_id() -> str:
     return new_hex()
 
 
-def failure(error: Exception, request_id: str, dialect: Dialect) -> Answer:
+def failure(error: Exception, request_id: str, dialect: Dialect, protocol: str = CHAT) -> Answer:
     """The answer to any failure. What is not meant for the client goes to the log alone."""
     if isinstance(error, RequestDataTooBig):  # the stock handler's word; the lean one has counted before
         error = body_too_large()
@@ -162,7 +164,7 @@ def failure(error: Exception, request_id: str, dialect: Dialect) -> Answer:
         let_go(error)
         error = GatewayError("Something went wrong on our side. Tell us the x-request-id.")
     let_go(error)
-    return error_answer(error, request_id, dialect)
+    return error_answer(error, request_id, dialect, protocol)
 
 
 def body_too_large(limit: int | None = None) -> BodyTooLarge:

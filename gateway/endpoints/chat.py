@@ -1,5 +1,7 @@
 """POST /v1/chat/completions, whose story `gateway/relay.py` tells, and POST /v1/route, which only looks."""
 
+from typing import Any
+
 from django.http import HttpRequest
 
 from billing.ids import new_hex
@@ -8,10 +10,12 @@ from gateway.door.view import ApiView
 from gateway.endpoints.queueing import Queue
 from gateway.files.named import look_up_files
 from gateway.generation import explaining
+from gateway.generation.estimate import prompt_tokens
 from gateway.process import process
 from gateway.process.heavy_bodies import is_light
 from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.relay import relay
+from gateway.request.naming import find
 from gateway.request.parameters import IGNORED_HEADER, header_value
 from gateway.request.planning import prepare
 from gateway.wire import strict_json
@@ -24,18 +28,26 @@ queue = Queue()
 class Chat(ApiView):
     """A view that takes the body of a chat completion."""
 
-    async def asked(self, here: process.Process) -> ChatRequest:
-        """What is asked, checked, its files looked up. Raises `InvalidRequest`."""
+    async def asked(self, here: process.Process, **path: str) -> ChatRequest:
+        """What is asked, checked, its files looked up; `path` is what its path says. Raises `InvalidRequest`."""
         body = self.body()
         try:
             if is_light(body):
                 value = strict_json.loads(body)
             else:
                 value = await here.parser.loads(self.caller.organization, body)
-            asked = parse(value, len(body), self.dialect)
+            asked = self.read(value, len(body), **path)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error
-        return await look_up_files(here.files, self.caller, asked)
+        try:
+            return await look_up_files(here.files, self.caller, asked)
+        except GatewayError as error:
+            retell(error, asked)
+            raise
+
+    def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
+        """A parsed body, checked. Raises `InvalidRequest`."""
+        return parse(body, raw_length, self.dialect)
 
 
 class ChatCompletions(Chat):
@@ -43,12 +55,12 @@ class ChatCompletions(Chat):
 
     endpoint = "chat/completions"
 
-    async def post(self, request: HttpRequest) -> Answer:
+    async def post(self, request: HttpRequest, **path: str) -> Answer:
         """Answers a chat completion, streamed or whole."""
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_hex()
-        asked = await self.asked(here)
+        asked = await self.asked(here, **path)
         explain = explaining.wished(self.fields)
         call = None
         try:
@@ -61,12 +73,15 @@ class ChatCompletions(Chat):
             except RateLimited as refused:
                 first, parts = await queue.wait(here, call, refused)
         except GatewayError as error:
+            retell(error, asked)
             if explain and (plan := call.plan if call else error.plan):
                 error.more.setdefault(explaining.FIELD, explaining.told(plan))
             raise
         answer: Answer
         if asked.stream:
             answer = EventStream(first, parts)
+            if asked.spoken is not None:
+                answer.headers[b"content-type"] = asked.spoken.stream_type.encode()
         else:
             await parts.aclose()
             answer = Answer(first, JSON)
@@ -74,6 +89,27 @@ class ChatCompletions(Chat):
         if ignored := call.ignored:
             answer.headers |= raw({IGNORED_HEADER: header_value(ignored)})
         return answer
+
+
+class Count(Chat):
+    """A view that counts the tokens of what it is asked, which costs nothing."""
+
+    async def counted(self, **path: str) -> int:
+        """About how many tokens a request has: no provider is asked. Raises `GatewayError`."""
+        here = process.current()
+        asked = await self.asked(here, **path)
+        try:
+            model, _ = find(here.snapshots.current, self.caller, asked.model)
+        except GatewayError as error:
+            retell(error, asked)
+            raise
+        return prompt_tokens(asked, model, here.tokenizers.bytes_a_token(model.slug))
+
+
+def retell(error: GatewayError, asked: ChatRequest) -> None:
+    """An error names what the client said as the client said it."""
+    if asked.spoken is not None:
+        asked.spoken.retell(error)
 
 
 class Route(Chat):

@@ -15,7 +15,8 @@ from gateway.generation.attempt import Attempt
 from gateway.process.deadline import NEVER, Deadline
 from gateway.process.memory import NoRoom
 from gateway.process.process import Process
-from gateway.protocols.openai_chat import AnswerReader, fault_from_response
+from gateway.protocols import PROTOCOLS
+from gateway.protocols.openai_chat import AnswerReader
 from gateway.upstream.reply import Reply
 from gateway.wire.errors import UpstreamFault, let_go
 from routing.catalog import Provider
@@ -131,9 +132,16 @@ class Dialling:
             self._reply = reply
             if not 200 <= reply.status < 300:
                 said = await self.pace.wait_silently(_error_body(reply))
-                raise fault_from_response(reply.status, reply.headers, said)
+                raise self._fault(reply, said)
             self._attempt.reader = self._reader
         return reply
+
+    def _fault(self, reply: Reply, said: bytes) -> UpstreamFault:
+        upstream = PROTOCOLS[self._attempt.candidate.offer.provider.protocol].upstream
+        fault = upstream.fault(reply.status, reply.headers, said)
+        if fault.param is not None and not self._reader.passes:
+            fault.param = upstream.chat_path(fault.param)
+        return fault
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -177,7 +185,7 @@ class Dialling:
             assert self._task is not None
             reply = self._reply = await self._task
         if not 200 <= reply.status < 300:
-            raise fault_from_response(reply.status, reply.headers, await _error_body(reply))
+            raise self._fault(reply, await _error_body(reply))
         reader = self._attempt.reader = self._reader
         while not (reader.complete or (self.pace.beats and reader.meaningful)):
             if data := await reply.read():

@@ -4,9 +4,10 @@ media by the model's bounds for a hold. What the provider did say of it is the l
 
 from billing.tokens import Tokens, estimate
 from gateway.process.tokenizers import Tokenizers
-from gateway.protocols.openai_chat import AnswerReader
+from gateway.protocols.openai_chat import AnswerReader, ChatRequest
 from gateway.protocols.openai_chat.request.text import said_bytes
 from gateway.request.planning import Call
+from routing.catalog import Model
 from routing.planning.plan import Candidate
 
 
@@ -28,12 +29,7 @@ class Estimate:
         if self._said is None:
             self._said = said_bytes(asked.body)
         bytes_a_token = self._tokenizers.bytes_a_token(model.slug)
-        prompt = (
-            estimate(self._said, bytes_a_token)
-            + asked.images * model.image_token_bound
-            + asked.audios * model.audio_token_bound
-            + max(asked.files * model.file_token_bound, estimate(asked.file_bytes, bytes_a_token))
-        )
+        prompt = prompt_tokens(asked, model, bytes_a_token, self._said)
         written = 0 if reader is None else estimate(reader.relayed_bytes, bytes_a_token)
         if reader is not None and reader.unread_body:  # pictures may be in it, so it is at most what it may have
             unread = estimate(reader.unread_body, bytes_a_token)
@@ -43,6 +39,16 @@ class Estimate:
             return Tokens(prompt, written)
         # Counts that came before the end: the prompt's are right, the answer's are of its beginning.
         return told.replaced(prompt=told.prompt or prompt, completion=max(written, told.completion))
+
+
+def prompt_tokens(asked: ChatRequest, model: Model, bytes_a_token: float, said: int | None = None) -> int:
+    """The tokens of a prompt, its text of `said` bytes, which are measured if they are not given."""
+    return (
+        estimate(said_bytes(asked.body) if said is None else said, bytes_a_token)
+        + asked.images * model.image_token_bound
+        + asked.audios * model.audio_token_bound
+        + max(asked.files * model.file_token_bound, estimate(asked.file_bytes, bytes_a_token))
+    )
 
 
 def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: AnswerReader | None) -> None:

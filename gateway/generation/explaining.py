@@ -111,6 +111,9 @@ def into_answer(part: bytes, plan: Mapping[str, Any]) -> bytes:
     """
     head, done, tail = part.rpartition(DONE) if part.rstrip().endswith(DONE) else (part, b"", b"")
     text = head.rstrip()
+    if text.endswith(b"]"):  # of a stream that is one array
+        text, done = text[:-1], b"]"
+        head = text
     more = b'"' + FIELD.encode() + b'":' + strict_json.dumps(plan) + b"}"
     comma = b"" if text.endswith(b"{}") else b","
     return text[:-1] + comma + more + head[len(text) :] + done + tail

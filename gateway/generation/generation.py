@@ -219,13 +219,15 @@ class Generation:
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
-    def output_cap(self, candidate: Candidate) -> int | None:
-        """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one."""
+    def output_cap(self, candidate: Candidate, *, named: bool = False) -> int | None:
+        """The cap to send with this dial; None when neither client, project, limit nor hard budget asks for one, and
+        it need not be `named`.
+        """
         assert self._held is not None
         cap, own = min(self._held.output_cap, candidate.output_cap), self.call.asked.output_cap
         if self._held.hard and self._held.money is not None:
             cap = min(cap, cap_paid(candidate, self._held.money))
-        asked = own is not None or self.caller.default_output_cap is not None
+        asked = named or own is not None or self.caller.default_output_cap is not None
         if not (asked or self._held.hard or self.said or cap < candidate.offer.max_output):
             return None
         if cap != own:

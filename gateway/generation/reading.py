@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.process.memory import Share
-from gateway.protocols import Answer
+from gateway.protocols.sides import Answer
 
 ORDINARY = 64 * 1024  # Bytes; of the smallest events a reader takes some 20 ms for them.
 

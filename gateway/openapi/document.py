@@ -23,12 +23,24 @@ from django.urls.resolvers import RoutePattern
 from gateway.door.authentication import BARE
 from gateway.door.unknown import is_lax
 from gateway.door.view import ApiView
+from gateway.endpoints import generate_content, messages
 from gateway.endpoints.generations import EitherScope
 from gateway.openapi import answers
 from gateway.openapi.operations import KEYED, OPERATIONS, TAGS, Operation, Parameter
+from gateway.openapi.protocols import GoogleError, MessagesError
+from gateway.protocols import CHAT, PROTOCOLS
 from gateway.wire.dialects import DIALECTS, STANDARD
 from gateway.wire.errors import GatewayError
 
+# A failure, by the protocol of whoever asked.
+ERRORS: Mapping[str, type] = dict.fromkeys(PROTOCOLS, answers.Error) | {
+    messages.Messages.protocol: MessagesError,
+    generate_content.Gemini.protocol: GoogleError,
+}
+PLAIN: Mapping[type, dict[str, Any]] = {
+    dict: {"type": "object"},
+    list: {"type": "array", "items": {"type": "object"}},
+}
 METHODS = ("get", "post", "put", "patch", "delete")
 UNDOCUMENTED = frozenset({"UnknownPath", "Stylesheet"})
 REF = "#/components/schemas/{name}"
@@ -66,7 +78,7 @@ def routes() -> list[Route]:
 def document() -> dict[str, Any]:
     """The document, as plain values. It is shared: do not change it. Raises KeyError for a route without a row."""
     types = {type for operation in OPERATIONS.values() for type in _types(operation)}
-    ordered = sorted({answers.Error, *types} - {dict}, key=lambda type: type.__name__)
+    ordered = sorted({*ERRORS.values(), *types} - {dict, list}, key=lambda type: type.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes():
@@ -185,7 +197,7 @@ def _responses(route: Route, row: Operation) -> dict[str, Any]:
     types = row.by_shape.get(route.options.get("shape"), row.answers)  # type: ignore[arg-type]
     answer: dict[str, Any] = {"description": "The answer.", "content": {row.media: {"schema": _one_of(types)}}}
     if row.stream:
-        answer["content"]["text/event-stream"] = {"schema": _event(row.stream)}
+        answer["content"]["text/event-stream"] = {"schema": _event(row.stream, route.view.protocol)}
     names = dict(row.headers)
     if route.options.get("deprecated"):
         names |= {"Deprecation": "Since when, as RFC 9745 has it.", "Link": "What to call instead."}
@@ -196,10 +208,10 @@ def _responses(route: Route, row: Operation) -> dict[str, Any]:
         if type:
             responses[status]["content"] = {"application/json": {"schema": _one_of((type,))}}
     errors = () if route.view.public else (*KEYED, *row.errors)
-    for status, text in _told(errors).items():
+    for status, text in _told(errors, route.view.protocol).items():
         responses[status] = {
             "description": text,
-            "content": {"application/json": {"schema": {"$ref": REF.format(name=answers.Error.__name__)}}},
+            "content": {"application/json": {"schema": _one_of((ERRORS[route.view.protocol],))}},
         }
         if status in WAITS:
             responses[status]["headers"] = {"Retry-After": RETRY_AFTER}
@@ -208,26 +220,25 @@ def _responses(route: Route, row: Operation) -> dict[str, Any]:
     return {str(status): responses[status] for status in sorted(responses)}
 
 
-def _event(type: type) -> dict[str, Any]:
-    """One server-sent event, as OpenAPI 3.2 has it. Its data is JSON, but for the last event's, `[DONE]`."""
-    said = _one_of((type, answers.Error))
-    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
-    return {
-        "type": "object",
-        "description": "One event. Many follow each other; the data of the last one is [DONE].",
-        "required": ["data"],
-        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, data]}},
-    }
+def _event(type: type, protocol: str) -> dict[str, Any]:
+    """One server-sent event, as OpenAPI 3.2 has it. Its data is JSON, but for a chat's last event's, `[DONE]`."""
+    said = _one_of((type, ERRORS[protocol]))
+    data: dict[str, Any] = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
+    about = "One event. Many follow each other"
+    if protocol == CHAT:
+        data, about = {"anyOf": [{"const": "[DONE]"}, data]}, f"{about}; the data of the last one is [DONE]"
+    return {"type": "object", "description": f"{about}.", "required": ["data"], "properties": {"data": data}}
 
 
-def _told(errors: Iterable[GatewayError]) -> dict[int, str]:
+def _told(errors: Iterable[GatewayError], protocol: str) -> dict[int, str]:
     """The statuses of these errors in all dialects, each with what it means: codes, or types in other dialects."""
     found: dict[int, dict[str, set[str]]] = {}
     for error in errors:
         for dialect in DIALECTS.values():
             said = error.body(dialect)["error"]
             word = said["code"] if dialect is STANDARD else said["type"]
-            found.setdefault(error.status_in(dialect), {}).setdefault(dialect.name, set()).add(word)
+            status = PROTOCOLS[protocol].client.status(error, dialect)
+            found.setdefault(status, {}).setdefault(dialect.name, set()).add(word)
     return {
         status: "; ".join(f"{name}: {', '.join(f'`{word}`' for word in sorted(words))}" for name, words in told.items())
         for status, told in found.items()
@@ -239,9 +250,7 @@ def _header(name: str, text: str) -> dict[str, Any]:
 
 
 def _one_of(types: tuple[type, ...]) -> dict[str, Any]:
-    schemas = [{"type": "object"} if type is dict else {"$ref": REF.format(name=type.__name__)} for type in types] or [
-        {"type": "string"}
-    ]
+    schemas = [PLAIN.get(type) or {"$ref": REF.format(name=type.__name__)} for type in types] or [{"type": "string"}]
     return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 

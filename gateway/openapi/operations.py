@@ -32,6 +32,20 @@ from gateway.openapi.answers import (
 )
 from gateway.openapi.chat_answers import ChatCompletion, ChatCompletionChunk
 from gateway.openapi.chat_requests import ChatCompletionRequest
+from gateway.openapi.protocols import (
+    CountContentRequest,
+    CountTokensRequest,
+    GenerateAnswer,
+    GenerateRequest,
+    MessagesAnswer,
+    MessagesEvent,
+    MessagesRequest,
+    ResponsesAnswer,
+    ResponsesEvent,
+    ResponsesRequest,
+    TokenCount,
+    TotalTokens,
+)
 from gateway.openapi.statistics import (
     LeaderboardAnswer,
     MarketShareAnswer,
@@ -151,7 +165,7 @@ NAMES = Parameter(
     "`1`: the plan and the attempts name providers.",
     place="header",
 )
-HELLO = {"model": "demo/swift", "messages": [{"role": "user", "content": "Say hello."}]}
+HELLO: Mapping[str, Any] = {"model": "demo/swift", "messages": [{"role": "user", "content": "Say hello."}]}
 KNOWN_TAG = Parameter(
     "if-none-match", {"type": "string"}, "An ETag; 304 if the answer is still the same.", place="header"
 )
@@ -198,6 +212,15 @@ ETAG = {"ETag": "Of the body, strong."}
 UNCHANGED: Mapping[int, tuple[str, type | None]] = {304: ("The answer of this ETag is still right.", None)}
 NO_FILE = (NotFound("", code="file_not_found"),)
 OFTEN = TooManyReads("")
+GENERATED: Mapping[str, str] = {
+    "x-generation-id": "The generation's id, for its cost.",
+    "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
+}
+GENERATING = (TITLE, REFERER, EXPLAIN, *WISHES)
+COUNT_ERRORS: tuple[GatewayError, ...] = (NO_MODEL, UnsupportedMediaType(""))
+SAID = [{"role": "user", "parts": [{"text": "Say hello."}]}]
+ASKED = {"model": "demo/swift", "max_tokens": 100, "messages": HELLO["messages"]}
+ANY_PROVIDER = "Whatever protocol the provider speaks: the answer is told in this one."
 
 OPERATIONS: Mapping[str, Operation] = {
     "ChatCompletions.post": Operation(
@@ -205,17 +228,83 @@ OPERATIONS: Mapping[str, Operation] = {
         "Ask a model",
         answers=(ChatCompletion,),
         stream=ChatCompletionChunk,
-        headers={
-            "x-generation-id": "The generation's id, for its cost.",
-            "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
-        },
+        headers=GENERATED,
         errors=CHAT_ERRORS,
-        parameters=(TITLE, REFERER, EXPLAIN, *WISHES),
+        parameters=GENERATING,
         body=ChatCompletionRequest,
         sample=HELLO,
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
         "Lines that begin with a colon keep the connection alive. A failure after the first chunk is an event with "
         "an `error` object. The ranges here are the standard dialect's; a key's dialect may narrow or widen a few.",
+    ),
+    "Responses.post": Operation(
+        CHAT,
+        "Ask a model, as OpenAI's Responses API",
+        answers=(ResponsesAnswer,),
+        stream=ResponsesEvent,
+        headers=GENERATED,
+        errors=CHAT_ERRORS,
+        parameters=GENERATING,
+        body=ResponsesRequest,
+        sample={"model": "demo/swift", "input": "Say hello."},
+        about=ANY_PROVIDER,
+    ),
+    "Messages.post": Operation(
+        CHAT,
+        "Ask a model, as Anthropic's Messages API",
+        answers=(MessagesAnswer,),
+        stream=MessagesEvent,
+        headers=GENERATED,
+        errors=CHAT_ERRORS,
+        parameters=GENERATING,
+        body=MessagesRequest,
+        sample=ASKED,
+        about=ANY_PROVIDER,
+    ),
+    "CountTokens.post": Operation(
+        CHAT,
+        "Count the tokens of a message",
+        answers=(TokenCount,),
+        errors=COUNT_ERRORS,
+        body=CountTokensRequest,
+        sample={name: ASKED[name] for name in ("model", "messages")},
+    ),
+    "GenerateContent.post": Operation(
+        CHAT,
+        "Ask a model, as Google's generateContent",
+        answers=(GenerateAnswer,),
+        headers=GENERATED,
+        errors=CHAT_ERRORS,
+        parameters=GENERATING,
+        body=GenerateRequest,
+        sample={"contents": SAID},
+        names={"name": "demo/swift"},
+        about=ANY_PROVIDER,
+    ),
+    "StreamGenerateContent.post": Operation(
+        CHAT,
+        "Ask a model for a stream, as Google's streamGenerateContent",
+        answers=(list,),
+        stream=GenerateAnswer,
+        headers=GENERATED,
+        errors=CHAT_ERRORS,
+        parameters=(
+            Parameter("alt", {"type": "string", "enum": ["sse", "json"]}, "`sse`: events; else one array.", "sse"),
+            *GENERATING,
+        ),
+        body=GenerateRequest,
+        sample={"contents": SAID},
+        names={"name": "demo/swift"},
+        about=ANY_PROVIDER,
+    ),
+    "CountContent.post": Operation(
+        CHAT,
+        "Count the tokens of contents",
+        answers=(TotalTokens,),
+        errors=COUNT_ERRORS,
+        body=CountContentRequest,
+        sample={"contents": SAID},
+        names={"name": "demo/swift"},
     ),
     "Route.post": Operation(
         CHAT,

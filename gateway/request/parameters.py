@@ -26,6 +26,7 @@ from typing import Any
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS, ReasoningWish, spell
+from gateway.protocols.sides import Spoken
 from gateway.request.side_effects import side_effects, strange
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
@@ -106,7 +107,7 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
     if "service_tier" in body and body["service_tier"] not in _HARMLESS["service_tier"]:
         lacking.add("service_tier")  # no tariff has a rate for it
     if request.unknown:
-        lacking.update(side_effects(request, supported))
+        lacking.update(side_effects(request.unknown, body, supported))
     for name, followers in _FOLLOWERS.items():
         if name in lacking:
             lacking.update(body.keys() & followers)
@@ -143,7 +144,9 @@ def fit(
     if strict:
         _refuse(request, lacking, supported, dialect)
     if careful and request.unknown:
-        lacking = tuple(dict.fromkeys((*lacking, *strange(request, supported))))
+        lacking = tuple(dict.fromkeys((*lacking, *strange(request.unknown, supported))))
+    if request.spoken is not None and request.spoken.unchecked:
+        lacking += _beside(request.spoken, supported, strict=strict, careful=careful)
     if supported and "stop" not in supported:
         max_stops = 0
     enforced = request.stops[max_stops:]
@@ -159,6 +162,16 @@ def fit(
     if effort:
         changes = _asked(ReasoningWish(True, effort, None), supported, request.output_cap)
     return Fit(named, frozenset(withheld), changes, enforced, tells, only)
+
+
+def _beside(spoken: Spoken, supported: frozenset[str], *, strict: bool, careful: bool) -> tuple[str, ...]:
+    """Fields of a client's own body that nobody checks, and an offer of its protocol does not get."""
+    found = side_effects(spoken.unchecked, spoken.body, supported)
+    if careful:
+        found += [name for name in strange(spoken.unchecked, supported) if name not in found]
+    if strict and found:
+        raise spoken.nowhere(str(spoken.body.get("model", "")), shown(found[0]))
+    return tuple(found)
 
 
 def check_modalities(request: ChatRequest, reads: Collection[str]) -> None:

@@ -15,6 +15,9 @@ from gateway.process.process import Process
 from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
+from gateway.protocols.openai_chat.request.request import MOST_SEARCHES
+from gateway.protocols.sides import Sent
 from gateway.request import choosing
 from gateway.request.attribution import calling_app
 from gateway.request.naming import reachable
@@ -24,7 +27,7 @@ from gateway.request.wishes import wish
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
 from gateway.wire.header_fields import NO_FIELDS, Fields
-from routing.catalog import Model
+from routing.catalog import SEARCHES, Model
 from routing.health.faults import Fault
 from routing.health.health import State
 from routing.planning.ordering import Reason
@@ -40,7 +43,8 @@ class Call(Struct):
     - `model`: the one that was asked for, or chosen; a candidate says which it is of
     - `plan`: its `taken` candidates, at least one, are tried in order
     - `conversation`: where to note who answered (`gateway.process.seats`), for `seat_seconds`; None: that is of no use
-    - `dialled`: the candidate that is being tried, or answers
+    - `dialled`: the candidate that is being tried, or answers; `unheard`: what it was not asked, `passes`: it was sent
+      the client's own body, see `sent_as`
     - `explain`: the client wants the plan told
     - `settled`: its usage row, once it has ended
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
@@ -58,6 +62,8 @@ class Call(Struct):
     conversation: int | None = None
     seat_seconds: float = SEAT_SECONDS
     dialled: Candidate | None = None
+    unheard: tuple[str, ...] = ()
+    passes: bool = False
     explain: bool = False
     settled: Settlement | None = None
     careful: bool = False
@@ -91,14 +97,31 @@ class Call(Struct):
 
     def be_careful(self) -> None:
         """A hard budget applies: what nobody knows might cost, and is withheld unless the project lets it pass."""
-        if self.asked.unknown and not self.caller.sends_unknown_params:
+        spoken = self.asked.spoken
+        if (self.asked.unknown or (spoken and spoken.unchecked)) and not self.caller.sends_unknown_params:
             self.careful = True
             self._fits.clear()
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Parameters that the answer does without, as the offer that gives it takes them."""
-        return self.fit(self.dialled or self.plan.taken[0]).named
+        """Parameters that the answer does without, as the offer that gives it takes them, in the client's words."""
+        named, spoken = self.fit(self.dialled or self.plan.taken[0]).named, self.asked.spoken
+        if spoken is not None:
+            named = tuple(spoken.told(name) or name for name in named)
+        return tuple(dict.fromkeys((*named, *self.unheard))) if self.unheard else named
+
+    def sent_as(self, sent: Sent) -> None:
+        """Notes what the dialled offer's protocol has nothing for. Raises `InvalidRequest` if the caller is strict."""
+        spoken, self.passes = self.asked.spoken, sent.passing is not None
+        if spoken is None or self.passes:
+            self.unheard = sent.ignored
+        else:
+            self.unheard = (*spoken.ignored, *(spoken.told(name) or name for name in sent.ignored))
+        if sent.ignored and self.caller.strict_params:
+            param = shown(self.unheard[-1])
+            refusal = InvalidRequest(self.dialect.messages["not_supported"].format(param=param), param=param)
+            refusal.code, refusal.told = UNSUPPORTED, True
+            raise refusal
 
 
 def fit_of(
@@ -190,6 +213,7 @@ def _chosen(
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
+    native, built_in = _native(asked, caller)
     return Wanted(
         asked.text_bytes,
         asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
@@ -201,12 +225,25 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         audios=asked.audios,
         files=asked.files,
         file_bytes=asked.file_bytes,
-        searches=asked.searches,
+        searches=asked.searches if SEARCHES.isdisjoint(built_in) else MOST_SEARCHES,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,
         tenant=caller.organization,
+        protocol=native,
+        built_in=built_in,
     )
+
+
+def _native(asked: ChatRequest, caller: Caller) -> tuple[str, tuple[str, ...]]:
+    """The protocol that an offer must speak, and the words that it must list, for what only that protocol can say.
+
+    A strict caller's request is not to be left without anything, either.
+    """
+    spoken = asked.spoken
+    if spoken is None or not (spoken.only_native or (caller.strict_params and spoken.ignored)):
+        return "", ()
+    return spoken.protocol, spoken.built_in if spoken.only_native else ()
 
 
 def _seat(asked: ChatRequest, caller: Caller, route: Prospect, wanted: Wanted) -> int | None:
@@ -259,5 +296,7 @@ def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) ->
                 check_modalities(asked, candidate.offer.input_modalities)
     if Reason.PARAMETERS in reasons:
         return refusals[0]
+    if asked.spoken is not None and reasons & {Reason.PROTOCOL, Reason.BUILT_IN}:
+        return asked.spoken.nowhere(asked.model, (*asked.spoken.only_native, *asked.spoken.ignored)[0])
     slugs = sorted({candidate.model.slug for candidate in candidates})
     return UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {', '.join(slugs)}", code="no_provider_available")

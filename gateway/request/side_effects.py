@@ -5,9 +5,9 @@ gets such a field only if its list of parameters has it. Names are compared with
 underscores: `serviceTier`, `Service-Tier` and `service_tier` are one.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.protocols.openai_chat import ChatRequest
 from gateway.protocols.openai_chat.request.overrides import folded
 
 # Billed beside the tokens of one answer, or lifting the cap that was held.
@@ -74,24 +74,25 @@ _HARMLESS = frozenset(
             *("stop_token_ids", "bad_words", "include_stop_str_in_output", "skip_special_tokens"),
             *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
             *("json_schema", "grammar", "regex", "ebnf", "structural_tag", "safe_prompt", "safety_settings"),
+            *("truncation", "context_management"),  # of what is said; the counts tell
             *("add_generation_prompt", "continue_final_message", "parse_tool_calls", "parallel_tool_choice"),
         ),
     )
 )
 
 
-def side_effects(request: ChatRequest, supported: frozenset[str]) -> list[str]:
+def side_effects(unknown: Iterable[str], body: Mapping[str, Any], supported: frozenset[str]) -> list[str]:
     """The fields nobody checked that do more than shape the answer, and are not `supported`, in the body's order.
 
     A value that asks for nothing, such as false, "" or [], counts as none: it may switch off what a vendor does by
     itself.
     """
-    return [name for name in request.unknown if name not in supported and _does_more(name, request.body[name])]
+    return [name for name in unknown if name not in supported and _does_more(name, body[name])]
 
 
-def strange(request: ChatRequest, supported: frozenset[str]) -> list[str]:
+def strange(unknown: Iterable[str], supported: frozenset[str]) -> list[str]:
     """The fields nobody knows to be harmless, and that are not `supported`."""
-    return [name for name in request.unknown if name not in supported and folded(name) not in _HARMLESS]
+    return [name for name in unknown if name not in supported and folded(name) not in _HARMLESS]
 
 
 def _does_more(name: str, value: Any) -> bool:

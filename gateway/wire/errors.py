@@ -11,6 +11,7 @@
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
     ├── TooManyReads                  422  of the management endpoints, as their documents have it; with Retry-After
+    ├── UpgradeRequired               426  a WebSocket
     ├── HeadersTooLarge               431
     ├── Unavailable                   503  we cannot take paid work just now; with Retry-After
     └── UpstreamFault                 the provider failed; `kind` says how, the table below says what is shown
@@ -55,6 +56,7 @@ class GatewayError(Exception):
     type = "internal_server_error"
     code: str | None = "internal_server_error"
     plan: Any = None  # the `routing.planning.plan.Plan` that led nowhere, if that is why
+    told = False  # `param` is a path in the client's own words, whichever protocol it speaks
 
     def __init__(
         self,
@@ -153,6 +155,12 @@ class TooManyReads(GatewayError):
     status, type, code = 422, "rate_limit_error", "too_many_reads"
 
 
+class UpgradeRequired(GatewayError):
+    """A WebSocket, which is not spoken here: OpenAI's clients go on over HTTP when they are told so."""
+
+    status, type, code = 426, "invalid_request_error", "websocket_not_supported"
+
+
 class HeadersTooLarge(GatewayError):
     status, type, code = 431, "invalid_request_error", "headers_too_large"
 
@@ -244,7 +252,7 @@ class UpstreamFault(GatewayError):
     @property
     def retryable(self) -> bool:
         """Whether another offer may be tried, as long as nothing meaningful has been relayed."""
-        return SHOWN[self.kind].retryable
+        return SHOWN[self.kind].retryable or not self.sent
 
     def rename(self, over: Callable[[str], str]) -> None:
         """Puts names out of the words that a client is told; the operator's `detail` keeps them."""
@@ -261,3 +269,17 @@ class UpstreamFault(GatewayError):
             self.param = over(self.param)
         if self.code is not None and over(self.code) != self.code:
             self.code = SHOWN[self.kind].code
+
+
+def not_carried(refusal: InvalidRequest) -> UpstreamFault:
+    """What an offer cannot be asked for in its protocol: it is not dialled, and another one may be."""
+    fault = UpstreamFault(
+        Fault.REJECTED,
+        refusal.message,
+        upstream_status=refusal.status,
+        message=refusal.message,
+        code=refusal.code,
+        param=refusal.param,
+    )
+    fault.sent, fault.told = False, refusal.told
+    return fault

@@ -9,6 +9,7 @@ from routing.models.provider import (
     Credential,
     Protocol,
     Provider,
+    Variant,
     credential_place,
     validate_base_url,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Replay",
     "Strategy",
     "Term",
+    "Variant",
     "Window",
     "Word",
     "credential_place",

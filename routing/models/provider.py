@@ -37,6 +37,17 @@ class Protocol(models.TextChoices):
     """A wire protocol: the module of `gateway/protocols` that speaks it."""
 
     OPENAI_CHAT = "openai_chat", "OpenAI chat completions"
+    OPENAI_RESPONSES = "openai_responses", "OpenAI Responses"
+    ANTHROPIC_MESSAGES = "anthropic_messages", "Anthropic Messages"
+    GOOGLE_GEMINI = "google_gemini", "Google generateContent"
+
+
+class Variant(models.TextChoices):
+    """How a service that sells a protocol is called, where that differs from its maker's."""
+
+    PLAIN = "", "As its maker has it"
+    INVOKE = "invoke", "AWS Bedrock: InvokeModel"
+    RAW_PREDICT = "raw_predict", "Google Vertex: rawPredict"
 
 
 class AuthStyle(models.TextChoices):
@@ -65,9 +76,24 @@ class Provider(models.Model):
 
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=200)
-    protocol = models.CharField(max_length=32, choices=Protocol.choices, default=Protocol.OPENAI_CHAT)
+    protocol = models.CharField(
+        max_length=32,
+        choices=Protocol.choices,
+        default=Protocol.OPENAI_CHAT,
+        help_text="What it is asked in. Clients may speak any of them, whatever this one is.",
+    )
+    variant = models.CharField(
+        max_length=32,
+        choices=Variant.choices,
+        default=Variant.PLAIN,
+        db_default=Variant.PLAIN,
+        blank=True,
+        help_text="Of Anthropic Messages: how the service that sells it is called.",
+    )
     base_url = models.CharField(
-        max_length=300, validators=[validate_base_url], help_text="Up to, not including, /chat/completions."
+        max_length=300,
+        validators=[validate_base_url],
+        help_text="Up to, not including, /chat/completions, /responses, /messages, /models, /model or /publishers.",
     )
     auth_style = models.CharField(max_length=16, choices=AuthStyle.choices, default=AuthStyle.BEARER)
     active = models.BooleanField(default=True)

@@ -62,6 +62,7 @@ class Wanted(Struct):
     - `stays`: that offer has been paid for keeping the prompt in its cache for long
     - `turn`: counts the requests of a rotation
     - `tenant`: the organization that asks; None: none in particular
+    - `protocol`: only offers that speak it can be asked this; empty: any. `built_in`: tools that they must list
     """
 
     text_bytes: int
@@ -83,6 +84,8 @@ class Wanted(Struct):
     file_bytes: int = 0
     searches: int = 0
     tenant: UUID | None = None
+    protocol: str = ""
+    built_in: tuple[str, ...] = ()
 
     def searches_at(self, offer: Offer) -> int:
         """Searches of the web that an offer may bill, at most."""
@@ -99,6 +102,8 @@ class Wanted(Struct):
             kept["max_price"] = f"{self.max_price:f}"
         if self.modalities:
             kept["modalities"] = sorted(self.modalities)
+        if self.protocol:
+            kept["protocol"] = self.protocol
         if self.formats:
             kept["formats"] = sorted(self.formats)
         if self.images:

@@ -48,6 +48,7 @@ class Kind:
     modalities: frozenset[str]
     parameters: tuple[str, ...]
     max_output: int
+    protocol: str
 
 
 class Prospect:
@@ -201,7 +202,13 @@ def _listed(offers: tuple[Offer, ...], slugs: Iterable[str]) -> list[int]:
 
 
 def _kind(offer: Offer) -> Kind:
-    return Kind(offer.context_length, frozenset(offer.input_modalities), offer.supported_parameters, offer.max_output)
+    return Kind(
+        offer.context_length,
+        frozenset(offer.input_modalities),
+        offer.supported_parameters,
+        offer.max_output,
+        offer.provider.protocol,
+    )
 
 
 def _charge(rates: Rates, item: str) -> float | None:

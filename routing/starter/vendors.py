@@ -1,13 +1,13 @@
-"""Well-known vendors with an OpenAI-compatible endpoint, as data: what a price list does not say about them.
+"""Well-known vendors, as data: what a price list does not say about them.
 
-Facts from each vendor's own documentation. A vendor that is not here is not imported: it speaks another
-protocol, its address is different for each customer, or nobody has looked.
+Facts from each vendor's own documentation. A vendor that is not here is not imported: it speaks a protocol that is none
+of the gateway's, its address is different for each customer, or nobody has looked.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from routing.models import AuthStyle, CapField
+from routing.models import AuthStyle, CapField, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +24,36 @@ class Vendor:
     auth_style: str = AuthStyle.BEARER
     cap_field: str = CapField.MAX_TOKENS
     stream_usage: bool = True
+    protocol: str = Protocol.OPENAI_CHAT
     only: tuple[str, ...] = ()
 
     @property
     def quirks(self) -> dict[str, Any]:
         """What a provider's row has to say to get along with it, besides the address."""
-        return {"auth_style": self.auth_style, "cap_field": self.cap_field, "stream_usage": self.stream_usage}
+        return {
+            "protocol": self.protocol,
+            "auth_style": self.auth_style,
+            "cap_field": self.cap_field,
+            "stream_usage": self.stream_usage,
+        }
 
 
 # A model's name and context come from the first vendor here that lists it: those who make models come first.
 VENDORS = (
     Vendor("openai", "openai", "https://api.openai.com/v1", cap_field=CapField.MAX_COMPLETION_TOKENS),
-    Vendor("anthropic", "anthropic", "https://api.anthropic.com/v1"),
+    Vendor(
+        "anthropic",
+        "anthropic",
+        "https://api.anthropic.com/v1",
+        auth_style=AuthStyle.X_API_KEY,
+        protocol=Protocol.ANTHROPIC_MESSAGES,
+    ),
     Vendor(
         "google",
         "google",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "https://generativelanguage.googleapis.com/v1beta",
+        auth_style=AuthStyle.X_GOOG_API_KEY,
+        protocol=Protocol.GOOGLE_GEMINI,
         only=("gemini-", "gemma-"),  # the list has the models of another of its services too
     ),
     # Refuses fields it does not know, stream_options among them, and ends a stream with usage unasked.

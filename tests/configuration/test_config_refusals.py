@@ -45,7 +45,8 @@ SHAPES = {
     "nothing for a mapping": ("models:", "models: expected a mapping, got nothing"),
     "a word outside the list": (
         "providers: {p: {protocol: smtp}}",
-        "providers.p.protocol: expected one of openai_chat, got 'smtp'",
+        "providers.p.protocol: expected one of openai_chat, openai_responses, anthropic_messages, google_gemini, "
+        "got 'smtp'",
     ),
     "a bad address": ("providers: {p: {base_url: 'ftp://x'}}", "providers.p.base_url: not a base URL"),
     "a whole endpoint for an address": (

@@ -262,7 +262,11 @@ def test_a_well_known_vendor_is_filled_in() -> None:
     for vendor in VENDORS:
         fields = filled(client.get(ADD, {"vendor": vendor.slug}).content.decode(), "provider_form")
         assert fields["base_url"] == [vendor.base_url] and fields["slug"] == [vendor.slug]
-        assert fields["cap_field"] == [vendor.cap_field] and fields["auth_style"] == [vendor.auth_style]
+        assert (
+            fields["protocol"] == [vendor.protocol]
+            and fields["cap_field"] == [vendor.cap_field]
+            and fields["auth_style"] == [vendor.auth_style]
+        )
         assert ("stream_usage" in fields) == vendor.stream_usage
     assert filled(client.get(ADD, {"vendor": "nobody"}).content.decode(), "provider_form")["slug"] == [""]
 

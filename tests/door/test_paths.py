@@ -29,10 +29,10 @@ def test_a_base_url_may_have_its_version_or_not(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/responses", "Responses API is not served. Use POST /v1/chat/completions"),
         ("/completions", "older completions are not served. Use POST /v1/chat/completions"),
-        ("/messages", "Messages API is not served. Use POST /v1/chat/completions"),
         ("/embeddings", "Embeddings are not served."),
+        ("/messages/batches", "Batches are not served."),
+        ("/responses/resp_1", "Chat completions are POST /v1/chat/completions"),
         ("/chat/completion", "Chat completions are POST /v1/chat/completions, models GET /v1/models."),
     ],
 )

@@ -26,7 +26,7 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-PROVIDERS_FAULT = (502, 503, 504)  # Documented: the gateway's word for a provider that failed.
+PROVIDERS_FAULT = (502, 503, 504, 529)  # Documented: the gateway's word for a provider that failed.
 
 # What lies under /api/v1 is the same list of routes as under /v1.
 # The key is the test's own: an invented one beside it would end every call with 401.

@@ -15,6 +15,7 @@ def make_provider(**fields: Any) -> Provider:
         **{
             "slug": f"provider-{next(_ids)}",
             "protocol": "openai_chat",
+            "variant": "",
             "base_url": "http://127.0.0.1:1",
             "auth_style": "bearer",
             "stream_usage": True,

@@ -22,6 +22,7 @@ def make_provider(slug: str, **fields: Any) -> Provider:
     """A provider as the catalog has it."""
     usual: dict[str, Any] = {
         "protocol": "openai_chat",
+        "variant": "",
         "base_url": "https://llm.example.com",
         "auth_style": "bearer",
         "stream_usage": True,

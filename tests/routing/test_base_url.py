@@ -128,6 +128,26 @@ def test_a_request_path_may_end_in_a_query() -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["arn%3Aaws:x:1:profile%2Fabc", "tuned%3Fa%3D1%26b", "a%20b", "%C3%A9", "a%2F..b", "%E4%BD%A0"]
+)
+def test_a_providers_own_name_may_stand_encoded_in_a_request_path(name: str) -> None:
+    path = f"/model/{name}/invoke"
+    assert request_target("/v1", path) == f"/v1{path}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("%2e", "%2E%2E", "..%2Fx", "x%2F..", "x%2F..%2Fy", "x%2F", "%2Fx", "x%2F%2Fy", "%2f", "a%5C..", "%252F", "%"),
+        *("%0A", "%00", "%7F", "%1F", "%zz", "%2"),
+    ],
+)
+def test_nothing_encoded_leads_elsewhere(name: str) -> None:
+    with pytest.raises(BadUrl):
+        request_target("/v1", f"/model/{name}/invoke")
+
+
+@pytest.mark.parametrize(
     "path",
     [
         *(

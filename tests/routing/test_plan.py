@@ -112,6 +112,18 @@ def test_offers_that_take_every_parameter_are_preferred() -> None:
     assert order((poor, rich), policy(strategy="order", providers=("p1", "p2")), lacking=lacking) == [1, 2]
 
 
+def test_what_one_protocol_has_words_for_goes_to_those_who_speak_it_and_list_its_tools() -> None:
+    theirs = {"protocol": "google_gemini"}
+    other = make_offer(1, priority=0)
+    speaks = make_offer(2, make_provider("p2", **theirs), priority=1)
+    lists = make_offer(3, make_provider("p3", **theirs), supported_parameters=("codeExecution",), priority=2)
+    offers = (other, speaks, lists)
+    assert order(offers) == [1, 2, 3]
+    assert order(offers, protocol="google_gemini") == [2, 3]
+    assert out(offers, protocol="google_gemini") == {1: "protocol"}
+    assert out(offers, protocol="google_gemini", built_in=("codeExecution",)) == {1: "protocol", 2: "built_in"}
+
+
 def test_the_highest_price() -> None:
     cheap = make_offer(1, priority=1, versions=rates(input="1", output="2"))
     dear = make_offer(2, priority=0, versions=rates(input="1", output="20"))

@@ -120,10 +120,10 @@ failed (a mistake of this server; its standard error tells). The prompt is bille
 answer's body leaves; a streamed token when its event does, a whole answer's tokens all with its first byte.
 Refusals and errors bill nothing.
 
-CONTROL. GET /control/state (waiting, sockets, answering, peak, requests, ended), GET /control/bill (lines
-since the last reset), POST /control/release (`?n=2`: only the two that wait longest), POST
-/control/script/NAME (the body is the recording; see scripts.py for what the query may say), POST
-/control/model/NAME (the body is `key=value&...`: what NAME does from now on, under what a request's own
-options add), POST /control/reset (aborts answers under way, closes idle connections, forgets counters,
-recordings and behaviours; the bill's file stays). `--key` guards what is billed, and nothing else.
-"""
+CONTROL. GET /control/state (waiting, sockets, answering, peak, requests, ended), GET /control/bill
+(lines since the last reset), GET /control/asked/NAME (the request that this recording was last played
+to), POST /control/release (`?n=2`: only the two that wait longest), POST /control/script/NAME (the body
+is the recording; see scripts.py for what the query may say), POST /control/model/NAME (the body is
+`key=value&...`: what NAME does from now on, under what a request's own options add), POST /control/reset
+(aborts answers under way, closes idle connections, forgets counters, recordings and behaviours; the
+bill's file stays). `--key` guards what is billed, and nothing else."""

@@ -66,6 +66,11 @@ class SimulatedProvider:
         self._control("POST", f"script/{quote(name)}?{urlencode(delivery, doseq=True)}", data)
         return f"script={quote(name, safe='')}"
 
+    def asked(self, name: str) -> dict[str, Any]:
+        """The request that the recording `name` was last played to: its `path`, `headers` and `body`, a text."""
+        request: dict[str, Any] = msgspec.json.decode(self._control("GET", f"asked/{quote(name)}"))
+        return request
+
     def behave(self, model: str, options: str) -> None:
         """From now on the plain name `model` does what `options` say: `behave("sim-small", "status=503")`."""
         self._control("POST", f"model/{quote(model)}", options.encode())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .answer import Counted
 from .models import BadOption, count, seconds
-from .plan import Plan, Say, Step, Stop, Transfer, Wait
+from .plan import Plan, Request, Say, Step, Stop, Transfer, Wait
 
 TYPES = {".sse": "text/event-stream; charset=utf-8", ".json": "application/json"}
 QUERY = frozenset({"content_type", "status", "header", "chunk", "gap", "pauses", "transfer", "end"})
@@ -99,6 +99,7 @@ class Scripts:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder.resolve() if folder else None
         self.registered: dict[str, Script] = {}
+        self.asked: dict[str, Request] = {}  # what each was last played to
 
     def find(self, name: str) -> Script:
         """The recording `name`; raises BadOption when there is none."""

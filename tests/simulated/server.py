@@ -153,6 +153,7 @@ class Simulated:
         if name is not None:
             return faults.plan(call, name)
         if call.behaviour.script is not None:
+            self.scripts.asked[call.behaviour.script] = call.request
             return self.scripts.find(call.behaviour.script).plan()
         most = call.behaviour.context
         if most is not None and call.answer.counted.prompt + (asked_cap(call.body) or 0) > most:
@@ -192,6 +193,9 @@ class Simulated:
                     return 200, self.state()
                 case "GET", "bill":
                     return 200, self.bill.lines()
+                case "GET", "asked" if name in self.scripts.asked:
+                    asked = self.scripts.asked[name]
+                    return 200, {"path": asked.path, "headers": dict(asked.headers), "body": asked.body.decode()}
                 case "POST", "release":
                     most = request.query.get("n")
                     return 200, {"released": self.gate.release(None if most is None else int(most[-1]))}
@@ -231,6 +235,7 @@ class Simulated:
         self._forget()
         self.catalog.reset()
         self.scripts.registered.clear()
+        self.scripts.asked.clear()
         self.bill.reset()
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.openai_chat import KNOWN_FIELDS, ChatRequest, parse, upstream_body
-from gateway.wire.dialects import DIALECTS, STANDARD
+from gateway.protocols.openai_chat.answer.writer import CHAT
+from gateway.protocols.sides import Ours
+from gateway.wire.dialects import DIALECTS
 from gateway.wire.errors import InvalidRequest
 from tests.protocols.openai_chat.requests import HI, ask, fault, function, read, refused, sent, take
 
@@ -49,7 +51,7 @@ def test_it_reads_the_smallest_request() -> None:
 
 
 def test_it_is_in_the_registry() -> None:
-    assert PROTOCOLS["openai_chat"].parse(ask(), 9, STANDARD).model == "m-1"
+    assert PROTOCOLS["openai_chat"].client.writer(take(ask()), Ours("id", 1, "m-1")) is CHAT
 
 
 def test_it_reads_what_the_gateway_acts_on() -> None:

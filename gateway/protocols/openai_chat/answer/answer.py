@@ -14,17 +14,19 @@ for `final`, so that the relay can settle first.
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from billing.tokens import Tokens, estimate
+from billing.tokens import Tokens
+from gateway.protocols.openai_chat.answer import payload as data_of
+from gateway.protocols.openai_chat.answer.body import ENVELOPE, Body
 from gateway.protocols.openai_chat.answer.choice import Choice, Manner
 from gateway.protocols.openai_chat.answer.choices import index_of, listed, one_an_index
+from gateway.protocols.openai_chat.answer.ending import Ending
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import Held
 from gateway.protocols.openai_chat.answer.opening import opening
 from gateway.protocols.openai_chat.answer.reported import Reported
-from gateway.protocols.openai_chat.answer.shown_usage import show as show_usage
-from gateway.wire import sse, strict_json
+from gateway.protocols.openai_chat.answer.writer import CHAT
+from gateway.protocols.sides import Events, Passing, Sent, Source, Writer
+from gateway.wire import sse
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault
 from routing.health.faults import Fault
@@ -32,16 +34,11 @@ from routing.health.faults import Fault
 if TYPE_CHECKING:
     from gateway.protocols.openai_chat.request.request import ChatRequest
 
-MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
 LONG = 64 << 10  # Bytes of an event that has begun, and is not waited for when nobody wants it.
 MAX_ID = 200  # Characters kept of an upstream's id,
 MAX_TIER = 32  # and of the class of service it names.
 
-_ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
 _PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
-
-_decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lone surrogates and invalid UTF-8.
-_encode = msgspec.json.Encoder().encode
 
 
 class AnswerReader:
@@ -57,6 +54,7 @@ class AnswerReader:
     - `most_bytes`: of one event, or of a whole JSON body
     - `keeps_text`: `said` is wanted; `after`: what another upstream said before it broke off, and this one goes on
       from
+    - `writer`: tells it in the client's protocol
 
     What it knows:
 
@@ -73,20 +71,9 @@ class AnswerReader:
 
     __slots__ = (
         *("abandoned", "complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
-        *("_answer", "_beside_usage", "_choices", "_cost", "_cut_short", "_dialect", "_events", "_held", "_late"),
-        *(
-            "_most_bytes",
-            "_manner",
-            "_opening",
-            "_ours",
-            "_output_cap",
-            "_reported",
-            "_request",
-            "_seen",
-            "_streams",
-            "_top",
-        ),
-        *("_usage", "_wanted_bytes", "_whole"),
+        *("_answer", "_body", "_choices", "_cut_short", "_dialect", "_ending", "_events", "_frame", "_held"),
+        *("_manner", "_most_bytes", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request"),
+        *("_seen", "_sent", "_source", "_streams", "_wanted_bytes", "_whole", "_writer"),
     )
 
     def __init__(
@@ -102,6 +89,7 @@ class AnswerReader:
         most_bytes: int = sse.MAX_EVENT,
         keeps_text: bool = False,
         after: str = "",
+        writer: Writer = CHAT,
     ) -> None:
         self.meaningful = False
         self.complete = self.stopped = self._cut_short = False
@@ -111,6 +99,11 @@ class AnswerReader:
         self.abandoned: GatewayError | None = None
         self._wanted_bytes = 0
         self._request = request
+        self._writer = writer
+        self._frame = writer.chunk
+        self._source: Source | None = None
+        self._passing: Passing | None = None
+        self._sent: dict[str, Any] | None = None  # A whole body of the client's protocol, which passes.
         self._streams = request.stream
         self._dialect = dialect
         self._output_cap = output_cap
@@ -135,16 +128,24 @@ class AnswerReader:
         self._choices: dict[int, Choice] = {}
         self._held = Held()
         self._opening = b""  # What came before it was clear whether this is JSON or a stream.
-        self._events: sse.EventReader | None = None
+        self._events: Events | None = None
         self._whole: bytearray | None = None
         self._seen = False  # An event came.
-        self._top: dict[str, Any] = {}  # Fields of a stream's chunks, for the body made of them.
+        self._body = Body(self._ours, self._held)  # Of a stream, for a client that does not.
         self._answer: dict[str, Any] | None = None  # A whole body, as it will be shown.
-        self._late: list[bytes] = []  # Frames that only `end` could make.
-        self._beside_usage: dict[str, Any] = {}
         self._reported = Reported()
-        self._usage: Tokens | None = None  # What is shown, if it is not what was reported.
-        self._cost: Decimal | None = None
+        self._ending = Ending(request, dialect, self._ours)
+
+    def understand(self, sent: Sent) -> None:
+        """What comes is the answer to this. To be called before `feed`."""
+        self._source, self._events, self._passing = sent.source, sent.events, sent.passing
+        if self._passing is not None:
+            self._frame = _unsaid
+
+    @property
+    def passes(self) -> bool:
+        """Whether the client's own body was sent, and what comes goes on as it is."""
+        return self._passing is not None
 
     @property
     def usage(self) -> Tokens | None:
@@ -260,6 +261,8 @@ class AnswerReader:
             fault = error
         except sse.EventTooLong as error:
             fault = self._too_large(str(error))
+        except ValueError as error:
+            fault = UpstreamFault(Fault.INVALID_RESPONSE, str(error), unreadable=True)
         else:
             return out
         if not (self.meaningful and out):
@@ -286,6 +289,7 @@ class AnswerReader:
                 self._read_tail(self._events.close())
             except sse.EventTooLong as error:
                 raise self._too_large(str(error)) from None
+        self._read_rest()
         if self._choices and any(choice.finish is None for choice in self._choices.values()):
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
         self._done()
@@ -293,6 +297,7 @@ class AnswerReader:
     def conclude(self) -> None:
         """Nothing more is wanted of a `stopped` answer: it is whole as it is."""
         if not self.complete:
+            self._read_rest()
             self._cut_short = True
             self._done()
 
@@ -305,8 +310,8 @@ class AnswerReader:
             return False
         self._wanted_bytes = self.relayed_bytes
         self.abandoned, self.stopped, self._held = reason, True, Held()
-        self._late.clear()
-        self._top = {}
+        self._ending.late.clear()
+        self._body = Body(self._ours, self._held)
         for choice in self._choices.values():
             choice.abandon()
         return True
@@ -315,33 +320,29 @@ class AnswerReader:
         """Show these counts, which are what is billed; where the upstream's own are, they are shown as it sent them.
         `usage` stays as it was.
         """
-        self._usage = tokens
+        self._ending.billed = tokens
 
     def set_cost(self, dollars: Decimal | None) -> None:
         """What the tenant is charged, for a client that asked (`usage.include`). None: unknown, so not shown."""
-        self._cost = dollars
+        self._ending.cost = dollars
 
     def final(self) -> bytes:
         """The terminal part, after `end`: the closing events of a stream, or the whole JSON body."""
-        usage = self._shown_usage()
+        usage = self._ending.usage(self._reported, self.reasoning_bytes)
+        choices = [choice for _, choice in sorted(self._choices.items())]
+        if self._passing is not None and (self._streams or self._sent is not None):
+            return self._passing.whole(self._sent, usage) if self._sent is not None else self._passing.final(usage)
         if self._streams:
-            return self._closing_events(usage)
-        answer = self._answer or self._assembled()
+            return self._ending.written(self._writer, choices, usage)
+        answer = self._answer or self._body.whole(choices)
         if usage:
             answer["usage"] = usage
-        return _encode(answer)
+        return self._writer.whole(answer)
 
-    def _shown_usage(self) -> dict[str, Any] | None:
-        reported = self._reported
-        tokens = reported.tokens if self._usage is None else self._usage
-        if tokens is None:
-            return None
-        sent = reported.sent if tokens == reported.tokens else {}
-        thought = 0
-        for choice in self._choices.values():
-            thought += choice.reasoning_bytes
-        cost = self._cost if self._request.wants_cost else None
-        return show_usage(tokens, sent, extras=self._dialect.usage_extras, thought=estimate(thought), cost=cost)
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:
+        """How the stream tells that it failed; nothing follows."""
+        teller = self._writer if self._passing is None else self._passing
+        return teller.error_event(error, self._dialect, request_id)
 
     def _done(self) -> None:
         """The upstream said that it is done, maybe without saying why, or nothing more is wanted of it."""
@@ -358,7 +359,7 @@ class AnswerReader:
         for choice in self._choices.values():
             if shown := choice.tail():
                 if self._streams:
-                    self._late.append(sse.encode(_encode(choice.envelope | self._ours | {"choices": [shown]})))
+                    self._ending.late.append(self._frame(choice.envelope | self._ours | {"choices": [shown]}))
                 else:
                     choice.draw(shown)
             choice.conclude(at_cap)
@@ -374,15 +375,25 @@ class AnswerReader:
                 self.stopped = self._all_stopped()
 
     def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
-        try:
-            brackets = payload.count(b"[") + payload.count(b"{")
-            chunk = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads_answer(payload)
-        except ValueError:
-            chunk = self._second_look(name, payload)
-            if chunk is None:
-                return
+        chunk = data_of.of_event(name, payload)
         if type(chunk) is not dict:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "an event is not an object")
+            if chunk is data_of.DONE:
+                self._done()
+            self.skipped += chunk is data_of.COMMENT
+            return
+        if self._source is None:
+            self._read(name, chunk, payload, out)
+            return
+        called = name.decode("utf-8", "replace")
+        for translated in self._source.event(called, chunk):
+            self._read(b"", translated, payload, out)
+        if self._passing is not None and self._streams and (told := self._passing.event(called, chunk, payload)):
+            out.append(told)
+        if self._source.complete:
+            self._done()
+
+    def _read(self, name: bytes, chunk: dict[str, Any], payload: bytes, out: list[bytes]) -> None:
+        """Takes an event of this protocol that was read from `payload`."""
         failure = chunk.get("error")
         if failure or name == b"error" or (failure is not None and "choices" not in chunk):
             raise fault_in_answer(failure or chunk, payload)
@@ -393,39 +404,23 @@ class AnswerReader:
         if shown is None:
             return
         if not self._streams:
-            self._draw(shown)
+            self._body.draw(shown, self._choices)
         elif len(choices := shown["choices"]) < 2 or len({choice["index"] for choice in choices}) == len(choices):
-            out.append(b"data: " + _encode(shown) + b"\n\n")
+            if frame := self._frame(shown):
+                out.append(frame)
         else:  # Two pieces of one choice; many clients read only the first.
-            out += [sse.encode(_encode(shown | {"choices": [choice]})) for choice in choices]
-
-    def _second_look(self, name: bytes, payload: bytes) -> Any:
-        """What is not plain JSON: the end, a comment, an error in prose, a blank, or numbers that are none."""
-        if payload.strip() == b"[DONE]":
-            self._done()
-            return None
-        if payload.startswith(b":"):
-            self.skipped += 1
-            return None
-        try:
-            return strict_json.loads_answer(payload)
-        except strict_json.BadJson as error:
-            if name == b"error":
-                raise fault_in_answer(payload.decode("utf-8", "replace"), payload) from None
-            if payload.isspace():
-                return None
-            raise UpstreamFault(Fault.INVALID_RESPONSE, f"an event is not JSON: {error}", unreadable=True) from None
+            out += filter(None, [self._frame(shown | {"choices": [choice]}) for choice in choices])
 
     def _foreign(self, name: bytes, chunk: dict[str, Any], out: list[bytes]) -> None:
         """An event that is no chunk: a ping is dropped, any other passes as it is."""
         if name in _PINGS or chunk.get("type") == "ping":
             self.skipped += 1
-        elif self._streams and not self.stopped:
-            out.append((b"event: " + name + b"\n" if name else b"") + sse.encode(_encode(chunk)))
+        elif self._streams and not self.stopped and (frame := self._writer.foreign(name, chunk)):
+            out.append(frame)
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
-        counted = self._reported.take(chunk, payload)
+        counted = self._reported.take(chunk, payload if self._source is None else None)
         if counted:
             self._note_id(chunk)
         choices = chunk.get("choices")
@@ -435,8 +430,8 @@ class AnswerReader:
         if not choices:
             chunk["choices"] = []
             if counted:
-                self._beside_usage = chunk
-            return None if counted or chunk.keys() <= _ENVELOPE else chunk
+                self._ending.beside_usage = chunk
+            return None if counted or chunk.keys() <= ENVELOPE else chunk
         kept = []
         for sent in listed(choices):
             index = index_of(sent)
@@ -466,21 +461,27 @@ class AnswerReader:
     def _read_tail(self, events: list[sse.Event]) -> None:
         """An event without its blank line: whole, or the torn end of a stream that broke off."""
         try:
-            self._take(events, self._late)
+            self._take(events, self._ending.late)
         except UpstreamFault as fault:
             if fault.kind is not Fault.INVALID_RESPONSE:
                 raise
             if not self._choices or any(choice.finish is None for choice in self._choices.values()):
                 raise UpstreamFault(Fault.TRUNCATED, "the stream ended inside an event") from None
 
+    def _read_rest(self) -> None:
+        """What the source of another protocol has held back."""
+        for chunk in self._source.rest() if self._source is not None else ():
+            self._read(b"", chunk, b"", self._ending.late)
+
     def _read_whole(self, body: bytes) -> None:
-        try:
-            answer = strict_json.loads_answer(body, most_values=MAX_UPSTREAM_VALUES)
-        except strict_json.BadJson as error:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, f"the body is not JSON: {error}", unreadable=True) from None
-        if type(answer) is not dict:
-            raise UpstreamFault(Fault.INVALID_RESPONSE, "the body is not an object")
-        self._reported.take(answer, body)
+        answer = data_of.of_body(body)
+        if self._source is not None:
+            if self._streams:  # Nothing passes as it came.
+                self._passing, self._frame = None, self._writer.chunk
+            else:
+                self._sent = answer if self._passing is not None else None
+            answer = self._source.whole(answer)
+        self._reported.take(answer, body if self._source is None else None)
         if answer.get("error") or answer.get("object") == "error":
             raise fault_in_answer(answer.get("error") or answer, body)
         choices = listed(answer.get("choices"))
@@ -494,37 +495,17 @@ class AnswerReader:
             choice.take_whole(sent)
             if self._streams:
                 for part in choice.in_chunks(sent, answer):
-                    self._late.append(sse.encode(_encode(answer | {"choices": [part]})))
+                    self._ending.late.append(self._frame(answer | {"choices": [part]}))
         self._done()
         for sent in choices:
             self._choices[sent["index"]].finish_whole(sent)
         self._answer = answer
 
-    def _closing_events(self, usage: dict[str, Any] | None) -> bytes:
-        out = [*self._late]
-        for _, choice in sorted(self._choices.items()):
-            chunk = choice.envelope | self._ours | {"choices": [choice.closing()]}
-            out.append(sse.encode(_encode(chunk)))
-        if usage and (self._request.include_usage or self._dialect.always_reports_usage):
-            out.append(sse.encode(_encode(self._beside_usage | self._ours | {"choices": [], "usage": usage})))
-        out.append(sse.DONE)
-        return b"".join(out)
-
-    def _draw(self, shown: dict[str, Any]) -> None:
-        """Add a chunk to the body of a client that does not stream."""
-        if not shown.keys() <= _ENVELOPE:
-            self._held.add({k: v for k, v in shown.items() if k not in _ENVELOPE})
-        self._top.update((k, v) for k, v in shown.items() if k != "choices" and v is not None)
-        for choice in shown["choices"]:
-            self._choices[choice["index"]].draw(choice)
-
-    def _assembled(self) -> dict[str, Any]:
-        choices = []
-        for _, choice in sorted(self._choices.items()):
-            self._top.update((k, v) for k, v in choice.envelope.items() if v is not None)
-            choices.append(choice.whole())
-        return self._ours | {"choices": choices} | {k: v for k, v in self._top.items() if k not in self._ours}
-
     def _too_large(self, detail: str) -> UpstreamFault:
         message = f"The provider sent a piece of more than {self._most_bytes} bytes."
         return UpstreamFault(Fault.INVALID_RESPONSE, detail, message=message, unreadable=True)
+
+
+def _unsaid(chunk: dict[str, Any]) -> bytes:
+    """What a chunk says is told by the events that it was read from."""
+    return b""

@@ -66,12 +66,13 @@ class Reported:
         self._sent: dict[str, Any] = {}
         self._suspect = False
 
-    def take(self, answer: dict[str, Any], raw: bytes) -> bool:
-        """Takes every usage object out of a chunk or a whole body, which was read from `raw`.
+    def take(self, answer: dict[str, Any], raw: bytes | None) -> bool:
+        """Takes every usage object out of a chunk or a whole body, which was read from `raw`; None: it was translated
+        from another protocol, and has one place for it.
 
         Whether the answer's own place was filled.
         """
-        named = raw.count(b'"usage"')
+        named = "usage" in answer if raw is None else raw.count(b'"usage"')
         if not named:
             return False
         own = answer.pop("usage", _NONE)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
+from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
 
 Check: TypeAlias = Callable[[Any], None]
@@ -40,6 +41,17 @@ def plain(text: str) -> bool:
 def shown(name: str) -> str:
     """A name of the client's choice, as a message may hold it."""
     return "".join(c if c.isprintable() else "?" for c in name[:200])
+
+
+def checked_model(model: Any, dialect: Dialect) -> str:
+    """The model's name. Raises `InvalidRequest`."""
+    if model is None or model == "":
+        raise wrong(dialect.messages["model_required"], "model", MISSING)
+    if type(model) is not str:
+        raise wrong("Parameter model must be a string.", "model", TYPE)
+    if len(model) > 256 or not plain(model):
+        raise wrong("Parameter model must be at most 256 characters, none of them control.", "model")
+    return model
 
 
 def number(param: str, least: float, most: float) -> Check:

@@ -18,13 +18,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gateway.protocols.openai_chat.request.messages import is_bound
-from gateway.protocols.openai_chat.request.parts import CLAUDE, media_type_of
+from gateway.protocols.openai_chat.request.messages import is_bound, is_signed
+from gateway.protocols.openai_chat.request.parts import CLAUDE, GEMINI, media_type_of
 from gateway.wire import strict_json
 
 _BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking"})
 JSON_WISH = "Answer with a JSON object."
+# This protocol has no field for a tool that failed, and the model must not take a failure for a result.
+FAILED = "The tool failed."
 JSON_WISH_BYTES = 64  # that it adds to a body, at most: alone it is a message
+_TEXT_PART = {"type", "text"}
 _JSON = re.compile("json", re.IGNORECASE)
 
 
@@ -63,6 +66,18 @@ def with_reasoning_content(messages: Sequence[dict[str, Any]]) -> list[dict[str,
     ]
 
 
+def with_plain_texts(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, a content that is one text alone as a string: clients of other protocols write parts always, and
+    some servers of this one take them from users alone, or from nobody.
+    """
+    return [
+        {**message, "content": content[0]["text"]}
+        if type(content := message.get("content")) is list and len(content) == 1 and content[0].keys() == _TEXT_PART
+        else message
+        for message in messages
+    ]
+
+
 def with_json_wish(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """The messages with `JSON_WISH` at the end of the first one, if that instructs the model, else before it; the very
     same messages when some text of theirs says JSON already.
@@ -78,7 +93,7 @@ def with_json_wish(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any
 
 
 def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> list[dict[str, Any]]:
-    """The messages without the entries that are bound to another format than `format`.
+    """The messages without the entries, and signatures on calls, that are bound to another format than `format`.
 
     A provider refuses a signature that is not its own. What names no format, or is bound to none, stays.
     """
@@ -91,6 +106,10 @@ def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> 
                 message = {name: value for name, value in message.items() if name != "reasoning_details"}
                 if kept:
                     message["reasoning_details"] = kept
+        calls = message.get("tool_calls")
+        if calls and format != GEMINI and any(map(is_signed, calls)):
+            unsigned = [{name: value for name, value in call.items() if name != "extra_content"} for call in calls]
+            message = {**message, "tool_calls": unsigned}
         made.append(message)
     return made
 
@@ -138,8 +157,7 @@ def _user(message: dict[str, Any], content: list[dict[str, Any]]) -> list[dict[s
 def _tool_message(block: dict[str, Any]) -> dict[str, Any]:
     content = block.get("content")
     if block.get("is_error") is True:
-        # This protocol has no field for it, and the model must not take a failure for a result.
-        failure = {"type": "text", "text": "The tool failed."}
+        failure = {"type": "text", "text": FAILED}
         content = [failure, *([{"type": "text", "text": content}] if type(content) is str else content or [])]
     made = {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content or ""}
     cache = block.get("cache_control")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, missing, wrong
-from gateway.protocols.openai_chat.request.parts import Media, read_parts
+from gateway.protocols.openai_chat.request.parts import GEMINI, Media, read_parts
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
 
@@ -78,12 +78,21 @@ def look(deep: Deep, messages: list[Any]) -> Media:
                     check(value, at, field)
             if details := message.get("reasoning_details"):
                 media.thoughts.update(entry.get("format") or "" for entry in details if is_bound(entry))
+            if any("extra_content" in call and is_signed(call) for call in message.get("tool_calls") or ()):
+                media.thoughts.add(GEMINI)
     return media
 
 
 def is_bound(entry: dict[str, Any]) -> bool:
     """Whether an entry of `reasoning_details` means something to the kind of provider that made it alone."""
     return bool(entry.get("signature") or entry.get("data"))
+
+
+def is_signed(call: dict[str, Any]) -> bool:
+    """Whether a tool call has a signature on it, as Google's own endpoint of this protocol puts it there."""
+    extra = call.get("extra_content")
+    google = extra.get("google") if type(extra) is dict else None
+    return type(google) is dict and bool(google.get("thought_signature"))
 
 
 def _stands_without_content(message: dict[str, Any]) -> bool:

@@ -292,6 +292,7 @@ _BLOCKS: dict[str, tuple[tuple[str, type, str], ...]] = {
     "redacted_thinking": (("data", str, "a string"),),
 }
 CLAUDE = "anthropic-claude-v1"  # the format of thoughts that Anthropic's models sign
+GEMINI = "google-gemini-v1"  # and Google's
 _TEXT_ONLY: Mapping[str, Read] = {"text": _text}
 PARTS: Mapping[str, Mapping[str, Read]] = {
     "developer": _TEXT_ONLY,

@@ -1,18 +1,19 @@
 """What a client asks for (`parse`), and the body an upstream of the same protocol gets (`upstream_body`)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import Struct
 
-from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, UNSUPPORTED, plain, wrong
+from gateway.protocols.openai_chat.request.checks import TYPE, UNSUPPORTED, checked_model, wrong
 from gateway.protocols.openai_chat.request.fields import CHECKS, end_user, stops, web_search
 from gateway.protocols.openai_chat.request.foreign_forms import (
     JSON_WISH_BYTES,
     rewrite,
     tools_without_cache_control,
     with_json_wish,
+    with_plain_texts,
     with_reasoning_content,
     without_cache_control,
     without_others_thoughts,
@@ -34,6 +35,7 @@ from gateway.protocols.openai_chat.request.tools import (
     tool_choice,
     tools,
 )
+from gateway.protocols.sides import Spoken
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 
@@ -80,6 +82,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     - `unknown`: fields this gateway has no meaning for; they pass
     - `not_understood`: the same inside fields that no upstream sees, by path
     - `ignored`: fields the dialect takes and ignores
+    - `spoken`: what the client said, if that was in another protocol
     """
 
     body: dict[str, Any]
@@ -109,6 +112,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     not_understood: tuple[str, ...]
     ignored: tuple[str, ...]
     changes: Mapping[str, Any]
+    spoken: Spoken | None = None
 
     @property
     def is_long(self) -> bool:
@@ -150,6 +154,10 @@ class Fit:
     tells_thoughts: bool = False
     thoughts: str | None = None
 
+    def without(self, names: Collection[str]) -> "Fit":
+        """The same with these fields withheld, too."""
+        return replace(self, withheld=self.withheld.union(names)) if names else self
+
 
 WHOLE = Fit()
 
@@ -167,7 +175,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         raise wrong(f"The body has more than {MAX_FIELDS} fields. Send fewer.", None)
     if None in body.values():
         body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
-    model = _model(body.get("model"), dialect)
+    model = checked_model(body.get("model"), dialect)
     messages: Any = body.get("messages")
     deep = outline(messages, dialect)
     stream = _stream(body, dialect)
@@ -245,7 +253,32 @@ def upstream_body(
     fit: Fit = WHOLE,
     prefill: str = "",
 ) -> bytes:
-    """The body for an upstream: the client's with every field it had, and these changes.
+    """The body for an upstream of this protocol, see `offered`. Of a client of another one a lone text is a string."""
+    body = offered(
+        request,
+        model=model,
+        output_cap=output_cap,
+        cap_field=cap_field,
+        ask_usage=ask_usage,
+        fit=fit,
+        prefill=prefill,
+    )
+    if request.spoken is not None:
+        body["messages"] = with_plain_texts(body["messages"])
+    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
+
+
+def offered(
+    request: ChatRequest,
+    *,
+    model: str,
+    output_cap: int | None,
+    cap_field: str,
+    ask_usage: bool,
+    fit: Fit = WHOLE,
+    prefill: str = "",
+) -> dict[str, Any]:
+    """The body for an offer: the client's with every field it had, and these changes.
 
     `model` is the upstream's name for it. `output_cap`, if given, replaces the client's cap. It goes under the name
     the client used, or as `cap_field` if that was `max_tokens` or none; of two caps `max_completion_tokens` wins. A
@@ -283,7 +316,7 @@ def upstream_body(
         body["stream_options"] = body.get("stream_options", {}) | {"include_usage": True}
     elif "stream_options" in body:
         del body["stream_options"]
-    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
+    return body
 
 
 def _wants_json(body: Mapping[str, Any]) -> bool:
@@ -297,16 +330,6 @@ def _put_cap(body: dict[str, Any], output_cap: int | None, cap_field: str) -> No
     cap = (newer or older) if output_cap is None else output_cap
     if cap is not None:
         body["max_completion_tokens" if newer else cap_field] = cap
-
-
-def _model(model: Any, dialect: Dialect) -> str:
-    if model is None or model == "":
-        raise wrong(dialect.messages["model_required"], "model", MISSING)
-    if type(model) is not str:
-        raise wrong("Parameter model must be a string.", "model", TYPE)
-    if len(model) > 256 or not plain(model):
-        raise wrong("Parameter model must be at most 256 characters, none of them control.", "model")
-    return model
 
 
 def _stream(body: Mapping[str, Any], dialect: Dialect) -> bool:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.openai_chat.requests import HI, ask, called, fault, saying, sent, take
+from gateway.protocols.openai_chat.request.foreign_forms import with_plain_texts, without_others_thoughts
+from gateway.protocols.openai_chat.request.parts import GEMINI
+from tests.protocols.openai_chat.requests import HI, ask, called, fault, read, saying, sent, take
 
 
 @pytest.mark.row("B066")
@@ -93,3 +95,32 @@ def test_a_tool_that_failed_is_told_apart() -> None:
 )
 def test_a_wrong_block_is_refused(role: str, block: dict[str, Any], path: str) -> None:
     assert fault(saying(block, role=role))[0] == f"messages[0].content[0]{path}"
+
+
+def test_a_signature_on_a_call_goes_to_its_maker_alone() -> None:
+    """Some clients send back a call whole and no thoughts: then it is all that tells whose they were."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    signed = call | {"extra_content": {"google": {"thought_signature": "U0lH"}}}
+    turn = {"role": "assistant", "tool_calls": [signed, call]}
+    messages: Any = [{"role": "user", "content": "hi"}, turn, {"role": "tool", "tool_call_id": "c", "content": "1"}]
+    assert read(messages=messages).thoughts == {GEMINI}
+    assert without_others_thoughts(messages, GEMINI) == messages
+    assert without_others_thoughts(messages, "other-v1") == [
+        messages[0],
+        turn | {"tool_calls": [call, call]},
+        messages[2],
+    ]
+    assert turn["tool_calls"] == [signed, call]
+    bare = {**turn, "tool_calls": [call | {"extra_content": {"acme": 1}}]}
+    assert read(messages=[messages[0], bare, messages[2]]).thoughts == set()
+
+
+def test_a_lone_text_of_another_protocol_s_client_is_a_string() -> None:
+    text, cached = (
+        {"type": "text", "text": "hi"},
+        {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
+    )
+    contents: list[Any] = [[text], [text, text], [cached], "hi", None]
+    messages = [{"role": "assistant", "content": content} for content in contents]
+    assert [message["content"] for message in with_plain_texts(messages)] == ["hi", *contents[1:]]
+    assert messages[0]["content"] == [text]

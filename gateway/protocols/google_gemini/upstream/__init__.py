@@ -1,0 +1,1 @@
+"""What makes a provider's contents of chat messages."""

@@ -1,0 +1,72 @@
+"""Token counts in Google's names and in a chat's. Google's candidates leave out the thoughts, and its prompt what tools
+that ran at the provider gave back; a chat's completion and prompt include them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# By the traffic's type: the class of service, in a chat's words.
+TIERS = {
+    "ON_DEMAND": "default",
+    "ON_DEMAND_FLEX": "flex",
+    "ON_DEMAND_PRIORITY": "priority",
+    "PROVISIONED_THROUGHPUT": "scale",
+}
+
+
+def chat_usage(sent: Any, searches: int = 0) -> Any:
+    """The `usage` of a chat for a `usageMetadata`; what is no count is handed on, to be disbelieved.
+
+    `searches`: of the web, for this answer.
+    """
+    if type(sent) is not dict:
+        return sent
+    counts = [sent.get(name) or 0 for name in ("promptTokenCount", "toolUsePromptTokenCount")]
+    counts += [sent.get(name) or 0 for name in ("candidatesTokenCount", "thoughtsTokenCount")]
+    if any(type(count) is not int or count < 0 for count in counts):
+        return {"prompt_tokens": -1}
+    prompt, tools, candidates, thoughts = counts
+    made = {"prompt_tokens": prompt + tools, "completion_tokens": candidates + thoughts}
+    if sent.get("totalTokenCount"):
+        made["total_tokens"] = sent["totalTokenCount"]
+    read, written = _modalities(sent, "promptTokensDetails"), _modalities(sent, "candidatesTokensDetails")
+    reading = {"cached_tokens": sent.get("cachedContentTokenCount") or 0} | read
+    if searches:
+        reading["web_search"] = searches
+    made["prompt_tokens_details"] = reading
+    made["completion_tokens_details"] = {"reasoning_tokens": thoughts} | written
+    return made
+
+
+def gemini_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The `usageMetadata` of a chat's `usage` as the gateway shows it; as Google's, without what is 0."""
+    reading, writing = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    thoughts = min(writing.get("reasoning_tokens") or 0, completion)
+    counts = {
+        "promptTokenCount": prompt,
+        "candidatesTokenCount": completion - thoughts,
+        "totalTokenCount": prompt + completion,
+        "cachedContentTokenCount": reading.get("cached_tokens") or 0,
+        "thoughtsTokenCount": thoughts,
+    }
+    made: dict[str, Any] = {name: count for name, count in counts.items() if count}
+    for name, section, whole in (
+        ("promptTokensDetails", reading, prompt),
+        ("candidatesTokensDetails", writing, completion - thoughts),
+    ):
+        others = {"AUDIO": section.get("audio_tokens") or 0, "IMAGE": section.get("image_tokens") or 0}
+        counted = {"TEXT": whole - sum(others.values())} | others
+        if whole:
+            made[name] = [{"modality": kind, "tokenCount": count} for kind, count in counted.items() if count > 0]
+    return made
+
+
+def _modalities(sent: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Tokens of sound and pictures among those of a list by modality."""
+    found: dict[str, int] = {}
+    listed = sent.get(name)
+    for entry in listed if type(listed) is list else ():
+        kind, count = (entry.get("modality"), entry.get("tokenCount")) if type(entry) is dict else (None, None)
+        if kind in ("AUDIO", "IMAGE") and type(count) is int and count > 0:
+            found[f"{kind.lower()}_tokens"] = found.get(f"{kind.lower()}_tokens", 0) + count
+    return found

@@ -1,0 +1,58 @@
+"""The chat form spoken as it is, by clients and by upstreams."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat.answer.writer import CHAT, ChatWriter
+from gateway.protocols.openai_chat.request.passing import unasked
+from gateway.protocols.openai_chat.request.request import ChatRequest, upstream_body
+from gateway.protocols.sides import Asking, Ours, Sent
+from gateway.wire.dialects import Dialect
+from gateway.wire.errors import GatewayError, UpstreamFault
+
+PATH = "/chat/completions"
+
+
+class Client:
+    """Clients of the chat form, each of whose dialects is a row of `gateway.wire.dialects`."""
+
+    def writer(self, asked: ChatRequest, ours: Ours) -> ChatWriter:
+        """What tells the answer."""
+        return CHAT
+
+    def status(self, error: GatewayError, dialect: Dialect) -> int:
+        """The HTTP status of a failed request."""
+        return error.status_in(dialect)
+
+    def error(self, error: GatewayError, dialect: Dialect, request_id: str) -> dict[str, Any]:
+        """The body of a failed request."""
+        return error.body(dialect, request_id)
+
+
+class Upstream:
+    """Upstreams of the chat form, of any vendor."""
+
+    names_cap = False
+
+    def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
+        """The body as it is, but for what the offer does not take."""
+        ignored = unasked(asked, asking)
+        body = upstream_body(
+            asked,
+            model=asking.model,
+            output_cap=asking.output_cap,
+            cap_field=asking.cap_field,
+            ask_usage=asking.ask_usage,
+            fit=asking.fit.without(ignored),
+            prefill=asking.prefill,
+        )
+        return Sent(PATH, (), body, ignored=ignored)
+
+    def chat_path(self, param: str) -> str:
+        """As it is."""
+        return param
+
+    def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
+        """What an answer means whose status is not 2xx."""
+        return faults.fault_from_response(status, headers, body)

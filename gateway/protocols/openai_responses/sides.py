@@ -1,0 +1,185 @@
+"""Responses as clients speak it, and as upstreams do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat.request.passing import not_taken, passes, unasked
+from gateway.protocols.openai_chat.request.reasoning import SPELLINGS
+from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
+from gateway.protocols.openai_responses import native
+from gateway.protocols.openai_responses.client_answer import AnswerWriter
+from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
+from gateway.protocols.openai_responses.upstream_answer import AnswerReader, whole
+from gateway.protocols.openai_responses.upstream_request import body as upstream_body
+from gateway.protocols.openai_responses.upstream_request import chat_path
+from gateway.protocols.sides import Asking, Ours, Sent, Spoken
+from gateway.wire import sse, strict_json
+from gateway.wire.dialects import STANDARD, Dialect
+from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
+
+NAME = "openai_responses"
+PATH = "/responses"
+PAID = frozenset({"moderation", "access_programs"})  # another model reads along
+
+
+def read(body: Any, raw_length: int) -> ChatRequest:
+    """A client's body, checked, `raw_length` bytes as it came.
+
+    Raises `InvalidRequest`, with the path as the client knows it.
+    """
+    form = chat_form(body)
+    if form.previous is not None:
+        raise InvalidRequest(
+            "Parameter previous_response_id is not supported: answers are not kept. Send the conversation in input.",
+            param="previous_response_id",
+            code="unsupported_parameter",
+        )
+    try:
+        asked = parse(form.body, raw_length, STANDARD)
+    except InvalidRequest as error:
+        raise form.retold(error) from None
+    spoken = Spoken(
+        protocol=NAME,
+        body=body,
+        form=form,
+        told=form.path,
+        only_native=form.only_native,
+        built_in=(*form.built_in, *(name for name in form.only_native if name in PAID)),
+        ignored=form.ignored,
+        unchecked=tuple(name for name in form.ignored if name in body),
+    )
+    return replace(asked, spoken=spoken)
+
+
+class ResponsesWriter:
+    """Tells one answer to a client of Responses."""
+
+    keep_alive = sse.comment("keep-alive")
+
+    def __init__(self, asked: Mapping[str, Any], ours: Ours) -> None:
+        self._writer = AnswerWriter(asked, id=f"resp_{ours.id}", created=ours.created, model=ours.model)
+
+    def chunk(self, chunk: dict[str, Any]) -> bytes:
+        """The events of a chunk."""
+        return self._writer.chunk(chunk)
+
+    def foreign(self, name: bytes, event: dict[str, Any]) -> bytes:
+        """Nothing a client of this protocol would understand."""
+        return b""
+
+    def ending(self, chunks: Sequence[dict[str, Any]]) -> bytes:
+        """The events that end the stream."""
+        return b"".join(map(self._writer.chunk, chunks)) + self._writer.final()
+
+    def whole(self, answer: dict[str, Any]) -> bytes:
+        """The body of a response."""
+        return self._writer.whole(answer)
+
+    def error_event(self, error: GatewayError, dialect: Dialect, request_id: str) -> bytes:
+        """The events that end a stream which failed."""
+        return self._writer.error_event(error, dialect, request_id)
+
+
+class PassingResponses(native.AnswerWriter):
+    """Hands an answer on."""
+
+    def whole(self, answer: Mapping[str, Any], usage: Mapping[str, Any] | None = None) -> bytes:  # type: ignore[override]
+        """A whole response."""
+        super().whole(answer)
+        return self.final(usage)
+
+
+class Source:
+    """Reads an answer as the chat form."""
+
+    def __init__(self) -> None:
+        self._reader = AnswerReader()
+
+    @property
+    def complete(self) -> bool:
+        """The upstream has said that it is done."""
+        return self._reader.completed is not None
+
+    def event(self, name: str, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """What an event says."""
+        return self._reader.event(name, event)
+
+    def rest(self) -> tuple[()]:
+        """Nothing: what comes says what it says at once."""
+        return ()
+
+    def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """What a body says."""
+        return whole(answer)
+
+
+class Client:
+    """Clients of Responses, whose errors have the form of OpenAI's."""
+
+    def writer(self, asked: ChatRequest, ours: Ours) -> ResponsesWriter:
+        """What tells the answer."""
+        return ResponsesWriter(asked.spoken.body if asked.spoken is not None else {}, ours)
+
+    def status(self, error: GatewayError, dialect: Dialect) -> int:
+        """The HTTP status of a failed request."""
+        return error.status_in(dialect)
+
+    def error(self, error: GatewayError, dialect: Dialect, request_id: str) -> dict[str, Any]:
+        """The body of a failed request."""
+        return error.body(dialect, request_id)
+
+
+class Upstream:
+    """Upstreams of Responses. Nothing is kept there: the account is shared by all tenants."""
+
+    names_cap = False
+
+    def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
+        """The client's own body where it speaks Responses itself, else one made of the chat form."""
+        spoken, fit = asked.spoken, asking.fit
+        reasons = not set(SPELLINGS).isdisjoint(asking.takes) if asking.takes else asked.reasoning is not None
+        passing: PassingResponses | None = None
+        ignored: tuple[str, ...] = ()
+        if passes(asked, asking, NAME):
+            assert spoken is not None
+            made = native.body(
+                spoken.body,
+                model=asking.model,
+                output_cap=asking.output_cap,
+                stream=asked.stream,
+                store=False,
+                reasons=reasons,
+                withheld=not_taken(fit),
+            )
+            passing = PassingResponses(
+                id=f"resp_{asking.ours.id}", created=asking.ours.created, model=asking.ours.model
+            )
+        else:
+            ignored = unasked(asked, asking)
+            chat = offered(
+                asked,
+                model=asking.model,
+                output_cap=asking.output_cap,
+                cap_field="max_completion_tokens",
+                ask_usage=False,
+                fit=fit.without(ignored),
+                prefill=asking.prefill,
+            )
+            cap = asking.output_cap if asking.output_cap is not None else asked.output_cap
+            made = upstream_body(chat, model=asking.model, output_cap=cap, stream=asked.stream, reasons=reasons)
+        dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
+        return Sent(PATH, (), dumps(made), Source(), None, passing, ignored)
+
+    def chat_path(self, param: str) -> str:
+        """A parameter's path in the chat form."""
+        return chat_path(param)
+
+    def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
+        """What an answer means whose status is not 2xx."""
+        return faults.fault_from_response(status, headers, body)
+
+
+__all__ = ["NAME", "ChatForm", "Client", "Upstream", "read"]

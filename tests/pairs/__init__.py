@@ -1,0 +1,1 @@
+"""Every client's protocol over every provider's."""

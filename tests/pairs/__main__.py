@@ -1,0 +1,29 @@
+"""python -m tests.pairs: runs every pair in every case, prints the table, and writes docs/protocols.md.
+
+Arguments are pytest's. Ends with 1 when a test failed, or did not run.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pairs.table import Recorder, is_whole, markdown, text
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "protocols.md"
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status."""
+    recorder = Recorder()
+    ended = pytest.main(["-q", "-n", "logical", "tests/pairs/test_pairs.py", *arguments], plugins=[recorder])
+    print(text(recorder))
+    if ended != pytest.ExitCode.OK:
+        return 1
+    if is_whole(recorder):  # a run of some tests alone says nothing about the rest
+        DOCUMENT.write_text(markdown(recorder), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
