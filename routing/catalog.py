@@ -44,6 +44,8 @@ select distinct m.id
     or o.tariff_id = any(%(billing_tariff)s) or o.tariff_id = any(%(billing_tariffversion)s)
     or o.tariff_id in (select v.tariff_id from billing_tariffversion v where v.id = any(%(billing_rate)s))
 """
+# What protocols call the search of the web that is `web_search_options` in a chat.
+SEARCHES = frozenset({"web_search", "web_search_preview", "googleSearch"})
 TABLES = (
     "routing_model",
     "routing_offer",
@@ -220,12 +222,17 @@ def _offer(row: Sequence[Any]) -> Offer:
         context or model_context,
         cap or model_cap,
         tuple(model_inputs if inputs is None else inputs),
-        tuple(model_parameters if parameters is None else parameters),
+        _taken(model_parameters if parameters is None else parameters),
         quality,
         forced,
         tuple(_opened(credentials or (), provider.base_url)),
         tuple(_version(*version) for version in versions or ()),
     )
+
+
+def _taken(listed: Sequence[str]) -> tuple[str, ...]:
+    """A list of parameters; a search by a protocol's own name for it is one by any."""
+    return tuple(listed) if SEARCHES.isdisjoint(listed) else tuple(dict.fromkeys((*listed, "web_search_options")))
 
 
 def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Credential]:

@@ -33,7 +33,6 @@ from gateway.wire.errors import InvalidRequest
 
 IGNORED_HEADER = "X-Gateway-Ignored-Params"
 BY_DEFAULT = "reasoning_by_default"
-SEARCHES = frozenset({"web_search", "web_search_preview", "googleSearch"})
 MOST_STOPS = 4  # That an upstream takes unless its offer says otherwise; as OpenAI's own.
 
 # Withheld from a model whose list lacks them.
@@ -70,16 +69,13 @@ def supported_by(parameters: tuple[str, ...], capabilities: tuple[str, ...] = ()
     """What a model supports, from the list in its row and its capabilities; empty: not known.
 
     A few words of such lists mean more than one field: `tools` the older functions too, `structured_outputs` a response
-    format, and a protocol's own word for a search is one in each. A model that can reason and lists no spelling for it
-    takes each. `BY_DEFAULT` stays among the words.
+    format. A model that can reason and lists no spelling for it takes each. `BY_DEFAULT` stays among the words.
     """
     found = set(parameters)
     if not found:
         return frozenset()
     if "tools" in found:
         found |= {"functions", "function_call"}
-    if not found.isdisjoint(SEARCHES):
-        found.add("web_search_options")
     if "structured_outputs" in found:
         found.add("response_format")
     by_default = BY_DEFAULT in capabilities

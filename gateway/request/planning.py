@@ -16,6 +16,7 @@ from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
+from gateway.protocols.openai_chat.request.request import MOST_SEARCHES
 from gateway.protocols.sides import Sent
 from gateway.request import choosing
 from gateway.request.attribution import calling_app
@@ -26,7 +27,7 @@ from gateway.request.wishes import wish
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
 from gateway.wire.header_fields import NO_FIELDS, Fields
-from routing.catalog import Model
+from routing.catalog import SEARCHES, Model
 from routing.health.faults import Fault
 from routing.health.health import State
 from routing.planning.ordering import Reason
@@ -224,7 +225,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         audios=asked.audios,
         files=asked.files,
         file_bytes=asked.file_bytes,
-        searches=asked.searches,
+        searches=asked.searches if SEARCHES.isdisjoint(built_in) else MOST_SEARCHES,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,

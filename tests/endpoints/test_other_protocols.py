@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from billing.models import Attempt, Budget, Usage
-from routing.models import Model
+from routing.models import Model, Offer
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
 from tests.stage.protocols import CONTENTS, HI, Provider, generate, message, post, respond
-from tests.stage.shelf import add_offer, make_model, make_provider
+from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 
 
 def ignored(answer: httpx.Response) -> str | None:
@@ -143,6 +143,21 @@ def test_a_search_that_the_offer_does_not_list_is_not_asked_for(
     assert messages.sent["tools"] == search
 
 
+@pytest.mark.parametrize("pages", [{}, {"allowed_domains": ["a.example"]}])
+def test_searches_that_may_be_billed_are_held_for(
+    pages: dict[str, Any], gateway: Gateway, alice: Tenant, messages: Provider
+) -> None:
+    tariff = make_tariff(input="1", output="2", web_search="1")
+    Offer.objects.filter(model=messages.model).update(tariff=tariff, supported_parameters=["tools", "web_search"])
+    alice.key.max_request_price = Decimal(9)  # ten searches are more
+    alice.key.save()
+    synchronize(gateway)
+    assert message(gateway, alice, messages.model).status_code == 200
+    search = {"type": "web_search_20250305", "name": "web_search", **pages}
+    refused = message(gateway, alice, messages.model, tools=[search])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "request_too_expensive")
+
+
 @pytest.mark.parametrize("spelled", ["codeExecution", "code_execution"])
 def test_what_only_its_protocol_has_needs_an_offer_that_lists_it(
     spelled: str, gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, echo: Model
@@ -240,6 +255,8 @@ def test_a_websocket_is_told_to_go_on_over_http(gateway: Gateway, alice: Tenant)
         ("/anthropic/v1/nothing", "anthropic"),
         ("/api/anthropic/v1/messages/batches", "anthropic"),
         ("/v1beta/tunedModels/x:predict", "google"),
+        ("/v1beta/models/a%0Ab:countTokens", "google"),
+        ("/anthropic/%0A", "anthropic"),
         ("/api/vertex-ai/v1beta/cachedContents", "google"),
         ("/v1/responses/resp_1/cancel", "openai"),
     ],
