@@ -9,6 +9,7 @@ from tests.pairs.clients import CLIENTS
 from tests.pairs.providers import PROVIDERS
 
 CASES = 21  # that there are
+NONE = "-"
 
 Cell = tuple[str, str, str]  # the client's protocol, the provider's, the case
 
@@ -59,9 +60,9 @@ def rows(recorder: Recorder) -> tuple[list[str], list[tuple[str, str, list[str]]
 
 
 def is_whole(recorder: Recorder) -> bool:
-    """Whether every pair was tried in every case there is."""
+    """Whether every pair was tried in every case there is, but for the one that some providers have no words for."""
     cases, lines = rows(recorder)
-    return len(cases) == CASES and all("none" not in counts for _, _, counts in lines)
+    return len(cases) == CASES and all(counts.count(NONE) <= 1 for _, _, counts in lines)
 
 
 def text(recorder: Recorder) -> str:
@@ -89,7 +90,8 @@ def markdown(recorder: Recorder) -> str:
         "- **second turn**: thoughts, words, calls and results go back, to a provider of any protocol; the proof of a",
         "  thought, byte for byte, to that of its own alone",
         "- **image**, **structured**: what the provider is sent of a picture and of a schema",
-        "- **named parameter**: what a provider faults has the name that the client knows it by",
+        "- **named parameter**: what a provider faults has the name that the client knows it by; two of",
+        "  the protocols name none",
         "- **first words**: they reach the client before the provider says the second",
         "- **other form**: a provider that streams unasked, or does not though it is asked to",
         "- **error before**, **at once**, **after**, **broken off**: a provider's refusal, limit or overload, a prompt",
@@ -104,4 +106,4 @@ def markdown(recorder: Recorder) -> str:
 
 
 def _told(passed: int, ran: int) -> str:
-    return f"{passed} of {ran}" if ran else "none"
+    return f"{passed} of {ran}" if ran else NONE
