@@ -56,7 +56,7 @@ DATABASE_READ_SECONDS = env.float("DATABASE_READ_SECONDS", default=2.0)
 DATABASE_READS_WAITING = env.int("DATABASE_READS_WAITING", default=256)
 CONSOLE_SECONDS = env.float("CONSOLE_SECONDS", default=10.0)
 # How long a request waits for its hold: at least, and at most when commits are slow.
-HOLD_SECONDS = env.float("HOLD_SECONDS", default=0.18)
+HOLD_SECONDS = env.float("HOLD_SECONDS", default=0.5)
 HOLD_SECONDS_MOST = env.float("HOLD_SECONDS_MOST", default=1.8)
 # What the console's statements may take, and how long it may leave a transaction open: one that stays open keeps the
 # database from clearing away what every request leaves behind.

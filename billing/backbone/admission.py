@@ -20,7 +20,7 @@ from billing.backbone.connections import STALE_LEASE, Connections, DatabaseAway
 from billing.backbone.leases import Lease
 from billing.ids import new_hex
 
-PATIENCE = 0.18  # seconds a request waits for its hold, at least
+PATIENCE = 0.5  # seconds a request waits for its hold, at least
 MOST_PATIENCE = 1.8  # and at most
 # It waits for a batch that is on its way and for its own, each behind what other processes, and our settlements, commit
 # under the same counters' locks. So patience follows what a commit takes, of which the lease tells us before the first
