@@ -38,11 +38,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     return (yield)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: now and then a test waits for time to pass, or for another process."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 def pytest_xdist_setupnodes() -> None:
     """After Ctrl-C each worker has time to stop its processes and engines; by default it is killed after 10 seconds."""
     from xdist.workermanage import NodeManager
