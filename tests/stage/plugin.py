@@ -5,6 +5,7 @@ Each process that runs tests has engines of its own, or a database of its own on
 hands tests out to others (`-n`) has none.
 """
 
+import gc
 import os
 import secrets
 from base64 import urlsafe_b64encode
@@ -36,6 +37,18 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     if not (named or hands_out):
         os.environ.update(cleanup.enter_context(first_free_engines()).urls)
     return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for a core: half of the time a test waits, for a provider that is silent, a deadline, another process."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays, and is much: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_setupnodes() -> None:
