@@ -41,6 +41,14 @@ def simulated() -> Iterator[SimulatedProvider]:
         yield provider
 
 
+@pytest.fixture(autouse=True)
+def nobody_waits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test has left waiting at the simulated provider, for a client that is gone, goes on: others count."""
+    yield
+    if "simulated" in request.fixturenames:
+        request.getfixturevalue("simulated").release()
+
+
 @pytest.fixture(scope="session")
 def gateway(
     database: None, simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory
