@@ -54,7 +54,7 @@ class ApiView(APIView):
     """
 
     public: ClassVar[bool] = False
-    protocol: ClassVar[str] = CHAT  # that its clients are told errors in
+    protocol: str = CHAT  # that its clients are told errors in
     for_pages: ClassVar[bool] = True
     scope: ClassVar[str] = "inference"
     endpoint: ClassVar[str] = ""

@@ -162,6 +162,7 @@ ZENMUX = Dialect(
     errors={
         "invalid_request": ErrorRow(400, "invalid_params"),
         "unsupported_media_type": ErrorRow(400, "invalid_params"),
+        "websocket_not_supported": ErrorRow(426, "invalid_params"),
         "request_too_large": ErrorRow(413, "invalid_params"),
         "headers_too_large": ErrorRow(431, "invalid_params"),
         "invalid_api_key": ErrorRow(403, "access_denied", message="You have no permission to access this resource"),
@@ -229,6 +230,7 @@ EZROUTER = Dialect(
     errors={
         "invalid_request": ErrorRow(type="new_api_error"),
         "unsupported_media_type": ErrorRow(type="new_api_error"),
+        "websocket_not_supported": ErrorRow(type="new_api_error"),
         "request_too_large": ErrorRow(type="new_api_error"),
         "headers_too_large": ErrorRow(type="new_api_error"),
         "invalid_api_key": ErrorRow(401, "authentication_error"),
