@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 from django.conf import settings
@@ -13,7 +13,7 @@ from billing.backbone.connections import Connections
 from billing.models import Hold
 from gateway.process.database import Database, Pools
 from tests.simulated.process import SimulatedProvider
-from tests.stage.backbone import app_url, console_url, database, owner_url, run
+from tests.stage.backbone import app_url, database, owner_url, run
 from tests.stage.cast import Tenant
 from tests.stage.product import launch, until
 from tests.stage.shelf import make_model, make_provider
@@ -77,7 +77,7 @@ def test_what_the_roles_may_open_fits_what_processes_open() -> None:
     """Two gateways beside their successors, with the worker and the beat; and the console."""
     query = "select rolconnlimit from pg_roles where rolname = %s"
     with database(owner_url()) as owner:
-        limits = [owner.execute(query, [urlsplit(url()).username]).fetchall() for url in (app_url, console_url)]
+        limits = [owner.execute(query, [role]).fetchall() for role in ("meterline_app", "meterline_console")]
         most = sum(int(value) for (value,) in owner.execute(SERVERS).fetchall())
     assert limits == [[(120,)], [(40,)]]
     assert most > 120 + 40
