@@ -36,10 +36,14 @@ class Seen(NamedTuple):
     known: tuple[Any, ...]
 
 
+def asking(*takes: str) -> Asking:
+    """What a dial asks of an offer that lists these words."""
+    return Asking("m-up", None, Fit(), "", takes, "max_tokens", True, "", OURS)
+
+
 def passed(protocol: str, asked: ChatRequest, pieces: Iterable[bytes]) -> Seen:
     """What a client of a protocol sees of a provider's bytes, as the relay hands them on."""
-    asking = Asking("m-up", None, Fit(), "", (), "max_tokens", True, "", OURS)
-    sent = PROTOCOLS[protocol].upstream.sent(asked, asking)
+    sent = PROTOCOLS[protocol].upstream.sent(asked, asking())
     assert sent.passing is not None
     writer = PROTOCOLS[protocol].client.writer(asked, OURS)
     reader = AnswerReader(asked, id=OURS.id, created=OURS.created, model=OURS.model, writer=writer)

@@ -144,8 +144,9 @@ class Upstream:
         if passes(asked, asking, NAME, chat_first=CHAT_FIRST):
             assert spoken is not None
             own = native.upstream_body(spoken.body, model=asking.model, output_cap=asking.output_cap)
-            body, ignored = without(own.body, withheld(spoken, asking.fit)), own.ignored
-            betas = variants.read_betas(spoken.fields.get("anthropic-beta"))
+            body = without(own.body, withheld(spoken, asking.fit))
+            betas, unlisted = variants.allowed(variants.read_betas(spoken.fields.get("anthropic-beta")), asking.takes)
+            ignored = (*own.ignored, *(f"anthropic-beta.{beta}" for beta in unlisted))
             version = variants.read_version(spoken.fields.get("anthropic-version"))
             passing = PassingMessages(id=asking.ours.id, model=asking.ours.model)
         else:

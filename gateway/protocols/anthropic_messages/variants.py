@@ -32,6 +32,8 @@ class _Chunk(msgspec.Struct):
 
 
 _chunk = msgspec.json.Decoder(_Chunk).decode
+# Another context, or another speed, at another price.
+_priced = re.compile(r"context-1m|fast-mode").match
 _beta = re.compile(r"[a-z0-9][a-z0-9-]{0,63}").fullmatch
 _version = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}").fullmatch
 
@@ -138,6 +140,14 @@ def read_betas(header: str | None) -> tuple[str, ...]:
     """The betas of a client's header, which may name several; what is not the name of one is left out."""
     listed = (beta.strip() for beta in (header or "").split(",")[:MAX_BETAS])
     return tuple(dict.fromkeys(beta for beta in listed if _beta(beta)))
+
+
+def allowed(betas: Iterable[str], takes: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The betas that an offer is sent, and those that it is not: they change its prices, and its list, which `takes`
+    holds, lacks their names without the date.
+    """
+    listed = {beta: (found := _priced(beta)) is None or found[0] in takes for beta in betas}
+    return tuple(beta for beta in listed if listed[beta]), tuple(beta for beta in listed if not listed[beta])
 
 
 def read_version(header: str | None) -> str | None:

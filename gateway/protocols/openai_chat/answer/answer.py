@@ -21,7 +21,7 @@ from gateway.protocols.openai_chat.answer.choice import Choice, Manner
 from gateway.protocols.openai_chat.answer.choices import index_of, listed, one_an_index
 from gateway.protocols.openai_chat.answer.ending import Ending
 from gateway.protocols.openai_chat.answer.faults import fault_in_answer
-from gateway.protocols.openai_chat.answer.held import Held
+from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
 from gateway.protocols.openai_chat.answer.opening import opening
 from gateway.protocols.openai_chat.answer.reported import Reported
 from gateway.protocols.openai_chat.answer.writer import CHAT
@@ -384,11 +384,16 @@ class AnswerReader:
         if self._source is None:
             self._read(name, chunk, payload, out)
             return
-        called = name.decode("utf-8", "replace")
+        called, before = name.decode("utf-8", "replace"), self.relayed_bytes
         for translated in self._source.event(called, chunk):
             self._read(b"", translated, payload, out)
-        if self._passing is not None and self._streams and (told := self._passing.event(called, chunk, payload)):
-            out.append(told)
+        if self.relayed_bytes == before:
+            self._held.add_bytes(A_PIECE)  # it says nothing, and may leave something behind in the source
+        if self._passing is not None and self._streams and not self.stopped:
+            if told := self._passing.event(called, chunk, payload):
+                out.append(told)
+            else:
+                self._held.add_bytes(len(payload))
         if self._source.complete:
             self._done()
 
