@@ -161,12 +161,12 @@ def test_paths_and_headers_of_messages(
     headers = {
         "x-api-key": alice.secret,
         "anthropic-version": "2023-06-01",
-        "anthropic-beta": "context-1m-2025-08-07, other-2026-01-01",
+        "anthropic-beta": "some-2025-08-07, other-2026-01-01",
     }
     body = {"model": provider.model.slug, "max_tokens": 50, "messages": HI}
     assert gateway.client.post(f"{base}/messages", json=body, headers=headers).status_code == 200
     assert provider.fields["anthropic-version"] == "2023-06-01"
-    assert provider.fields["anthropic-beta"] == "context-1m-2025-08-07,other-2026-01-01"
+    assert provider.fields["anthropic-beta"] == "some-2025-08-07,other-2026-01-01"
 
 
 @pytest.mark.row("B340", "B341", "B342", "B343", "B344", "B296")

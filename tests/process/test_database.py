@@ -1,5 +1,6 @@
 """What a process knows of its database, and says: whether it answers, how the clocks are, who holds up its cleaning."""
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_a_process_whose_clock_is_an_hour_off_takes_no_work_and_says_why(
         assert -3700 < gateway.readiness()["clock_ahead_seconds"] < -3500
         refused = gateway.chat(alice.secret, model.slug)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        assert "clock is -3600" in gateway.log.read_text()
+        assert re.search(r"clock is -3(599|60\d)\.\d s ahead", gateway.log.read_text())
         assert not Hold.objects.filter(organization=alice.organization.pk).exists()
     finally:
         gateway.stop()
