@@ -11,15 +11,17 @@ from pathlib import Path
 from types import FrameType
 
 from bench import __doc__ as purpose
-from bench import table
+from bench import table, translations
 from bench.contenders import CONTENDERS
 from bench.cores import only_on, split
+from bench.load import Broken
 from bench.machine import describe
 from bench.measure import Course, Figures, models
 from bench.refusals import Refusals, time_refusals
 from bench.scale import FULL, QUICK, Scale
 from bench.site import HERE, MARK, SCRATCH, Running, Site, Skipped, say
 from bench.targets import Target, judge
+from bench.translations import Translations
 from deploy.processes import bearers, end_all
 from deploy.state import FolderLock, StartError
 from tests.simulated import process as simulated
@@ -34,6 +36,7 @@ class Results:
     machine: dict[str, object]
     found: dict[str, Figures] = field(default_factory=dict)
     refusals: Refusals | None = None
+    translations: Translations | None = None
     targets: list[Target] = field(default_factory=list)
 
     def as_json(self) -> str:
@@ -42,6 +45,7 @@ class Results:
             "machine": self.machine,
             **{name: asdict(figures) for name, figures in self.found.items()},
             "refusals": asdict(self.refusals) if self.refusals else None,
+            "translations": asdict(self.translations) if self.translations else None,
             "targets": [asdict(target) for target in self.targets],
         }
         return json.dumps(shown, indent=2) + "\n"
@@ -59,13 +63,13 @@ def run(names: Iterable[str], scale: Scale, state: Path) -> Results:
         end_all(lambda: bearers(f"{MARK}={state}"))  # what a killed bench has left
         results = Results(describe(cores))
         with only_on(cores.others), simulated.start() as provider:
-            site = Site(state, cores, provider.port, models(scale))
+            site = Site(state, cores, provider, models(scale))
             direct = Running(provider.port, provider.process.pid, "", "")
             for name in CONTENDERS:
                 results.found[name] = _measure(name, site, direct, scale, results, asked=name in names)
     finally:
         lock.release()
-    results.targets = judge(results.found, results.refusals)
+    results.targets = judge(results.found, results.refusals, results.translations)
     return results
 
 
@@ -79,6 +83,11 @@ def _measure(name: str, site: Site, direct: Running, scale: Scale, results: Resu
             if running.refused:
                 say(f"  {name}: refusals")
                 results.refusals = time_refusals(running.port, running.refused, scale.refusal_blocks)
+            if running.spoken:
+                try:
+                    results.translations = translations.measure(running, site.simulated, scale)
+                except (Broken, RuntimeError) as broken:
+                    figures.problems.append(f"translations: {broken}")
     except Skipped as skipped:
         say(f"  {name}: skipped, {skipped}")
         return Figures(skipped=str(skipped))
@@ -95,6 +104,7 @@ def show(results: Results) -> None:
     sections = [
         table.comparison(results.found),
         table.micro(results.refusals) if results.refusals else iter(()),
+        table.pairs(results.translations) if results.translations else iter(()),
         table.verdicts(results.targets),
         table.notes(results.found),
     ]

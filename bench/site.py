@@ -14,6 +14,7 @@ from typing import Any
 from bench.cores import Cores, only_on
 from bench.wire import Question
 from deploy.processes import Child
+from tests.simulated.process import SimulatedProvider
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
@@ -35,7 +36,8 @@ class Running:
     """A contender that takes requests on `port`. Its processes are `pid` and what that has started.
 
     `models` names, for what the simulated provider calls a model, what this contender calls it. `database` is the
-    process whose work it leans on. `refused` are the keys of three kinds that it must refuse alike.
+    process whose work it leans on. `refused` are the keys of three kinds that it must refuse alike, `spoken` names for
+    each wire protocol a model whose provider speaks it.
     """
 
     port: int
@@ -47,6 +49,7 @@ class Running:
     path: str = "/v1/chat/completions"
     database: int | None = None
     refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    spoken: Mapping[str, str] = field(default_factory=dict)
 
     def question(self, upstream_model: str, *, streamed: bool) -> Question:
         """Something to ask it. One answer is read in full to learn what each must be; raises RuntimeError if wrong."""
@@ -54,17 +57,37 @@ class Running:
         if streamed:
             body["stream"] = True
         payload = json.dumps(body).encode()
-        headers = {
+        answer = self.ask(self.path, payload)
+        if streamed:
+            return Question(self.port, self.request(self.path, payload), events=_events(answer))
+        _verify(json.loads(answer)["choices"][0]["message"]["content"])
+        return Question(self.port, self.request(self.path, payload), length=len(answer))
+
+    def ask(self, path: str, payload: bytes) -> bytes:
+        """The body of an answer. Raises RuntimeError for any status but 200."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("POST", path, payload, self._fields(payload))
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise RuntimeError(f"status {response.status} on port {self.port}: {answer[:500]!r}")
+        return answer
+
+    def request(self, path: str, payload: bytes) -> bytes:
+        """A whole request."""
+        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in self._fields(payload).items())]
+        return "\r\n".join([*lines, "", ""]).encode() + payload
+
+    def _fields(self, payload: bytes) -> dict[str, str]:
+        return {
             "Host": f"127.0.0.1:{self.port}",
             "Content-Type": "application/json",
             "Content-Length": str(len(payload)),
             **self.headers,
         }
-        answer = _ask(self.port, self.path, headers, payload)
-        if streamed:
-            return Question(self.port, _request(self.path, headers, payload), events=_events(answer))
-        _verify(json.loads(answer)["choices"][0]["message"]["content"])
-        return Question(self.port, _request(self.path, headers, payload), length=len(answer))
 
 
 @dataclass(frozen=True)
@@ -73,13 +96,13 @@ class Site:
 
     state: Path
     cores: Cores
-    provider_port: int
+    simulated: SimulatedProvider
     models: tuple[str, ...]
 
     @property
     def provider(self) -> str:
         """The base URL of the simulated provider, without a path."""
-        return f"http://127.0.0.1:{self.provider_port}"
+        return self.simulated.url
 
     def folder(self, name: str) -> Path:
         """A folder of the contender's own."""
@@ -135,24 +158,6 @@ def status_of(port: int, path: str) -> int:
 def say(text: str) -> None:
     """A line of progress."""
     print(text, file=sys.stderr, flush=True)
-
-
-def _request(path: str, headers: Mapping[str, str], payload: bytes) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    return "\r\n".join(lines).encode() + payload
-
-
-def _ask(port: int, path: str, headers: Mapping[str, str], payload: bytes) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request("POST", path, payload, dict(headers))
-        response = connection.getresponse()
-        answer = response.read()
-    finally:
-        connection.close()
-    if response.status != 200:
-        raise RuntimeError(f"status {response.status} on port {port}: {answer[:500]!r}")
-    return answer
 
 
 def _events(answer: bytes) -> int:

@@ -6,6 +6,8 @@ from bench.measure import Figures
 from bench.refusals import Refusals
 from bench.scale import HALF_LOAD, REFERENCE
 from bench.targets import Target
+from bench.translations import Translations
+from bench.translations import pairs as translation_pairs
 
 NAME, COLUMN = 34, 19
 # Of a core. Less than the first was available to the contender; more than the second went to strangers.
@@ -81,6 +83,18 @@ def micro(refusals: Refusals) -> Iterator[str]:
     pairs = ", ".join(f"{pair} {t:.2f}" for pair, t in refusals.t.items())
     yield f"a refusal's median time: {medians} ({refusals.refused:,} refusals)"
     yield f"Welch's |t| of medians of blocks: {pairs}"
+
+
+def pairs(translations: Translations) -> Iterator[str]:
+    """What an event costs from each protocol to each, and for how long a first one is under way."""
+    protocols = list(dict.fromkeys(provider for _, provider in translation_pairs()))
+    for title, found in (
+        ("CPU us an event, provider speaks", translations.cpu_us),
+        ("first event under way, ms", translations.first_ms),
+    ):
+        yield _line(title, protocols)
+        for client in protocols:
+            yield _line(f"  client {client}", [_number(found[f"{client} over {one}"]) for one in protocols])
 
 
 def verdicts(targets: Sequence[Target]) -> Iterator[str]:

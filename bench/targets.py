@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from bench.measure import Figures
 from bench.refusals import SEPARABLE, Refusals
+from bench.translations import Translations
 
 # Of the CPU a request took with fewer in flight: what a measurement of a few seconds may be off by.
 SCATTER = 1.05
@@ -21,12 +22,16 @@ class Target:
     met: bool | None
 
 
-def judge(found: Mapping[str, Figures], refusals: Refusals | None) -> list[Target]:
+def judge(found: Mapping[str, Figures], refusals: Refusals | None, translations: Translations | None) -> list[Target]:
     """Every target, in the order they are shown."""
     ours = found.get("meterline", Figures())
     return [
         _at_least("requests a second on one core", 1600, ours.requests_per_s, _per_cpu_second(ours)),
         _at_most("CPU a streamed event", 75, ours.cpu_us_per_event, "us"),
+        _at_most(
+            "CPU a translated event, times one that passes", 2, translations.worst_ratio if translations else None
+        ),
+        _at_most("a first event is under way", 10, translations.latest_ms if translations else None, "ms"),
         _at_least("requests a CPU second, times LiteLLM's", 20, _times(found, "litellm")),
         _at_least("requests a CPU second, times Portkey's", 2.5, _times(found, "portkey")),
         _at_least("the same, Portkey on a newer Node", 2.5, _times(found, "portkey_newer_node")),

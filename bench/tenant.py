@@ -20,7 +20,10 @@ def make(provider_url: str, models: Sequence[str]) -> dict[str, object]:
     """Migrates, makes the rows, and gives the key's secret, the models' public names, and keys to be refused."""
     from django.core.management import call_command
 
+    from bench.translations import upstream_name
     from billing.models import Budget, Limit
+    from gateway.protocols import PROTOCOLS
+    from tests.pairs.providers import PROVIDERS
     from tests.stage.cast import make_key, make_tenant
     from tests.stage.shelf import make_model, make_provider
 
@@ -38,6 +41,13 @@ def make(provider_url: str, models: Sequence[str]) -> dict[str, object]:
     revoked, expired = ([make_key(tenant.project, **fields)[1] for _ in range(REFUSED_KEYS)] for fields in over)
     return {
         "secret": tenant.secret,
+        "spoken": {
+            protocol: make_model(
+                make_provider(f"{provider_url}/v1", protocol=protocol, **PROVIDERS[protocol].FIELDS),
+                upstream_name(protocol),
+            ).slug
+            for protocol in PROTOCOLS
+        },
         "models": {model: make_model(provider, model).slug for model in models},
         "refused": {"revoked": revoked, "expired": expired},
     }

@@ -18,14 +18,15 @@ DONE = b"data: [DONE]\n\n"
 class Question:
     """Something to ask: where, the whole request, and what every answer to it must be.
 
-    `length` is the bytes of a whole answer's body; `events` the events of a stream, [DONE] included. One of them is
-    None, and says which kind it is.
+    `length` is the bytes of a whole answer's body; `events` the events of a stream, its last one included, which ends
+    with `ending`. One of the two is None, and says which kind it is.
     """
 
     port: int
     request: bytes
     length: int | None = None
     events: int | None = None
+    ending: bytes = DONE
 
 
 class Job(Protocol):
@@ -91,7 +92,7 @@ class Line(asyncio.Protocol):
             events = body.count(b"\n\n")
             if self._tail[-1:] == b"\n" and body[:1] == b"\n":
                 events += 1  # the blank line was cut in two
-            self._tail = (self._tail + body)[-len(DONE) :]
+            self._tail = (self._tail + body)[-len(self.question.ending) :]
             if events:
                 self.events += events
                 self._job.heard(self, events)
@@ -111,8 +112,8 @@ class Line(asyncio.Protocol):
         if question.length is not None and self._size != question.length:
             return f"{self._size} bytes instead of {question.length}"
         if question.events is not None:
-            if self._tail != DONE:
-                return "a stream without [DONE]"
+            if self._tail != question.ending:
+                return f"a stream without {question.ending!r}"
             if self.events != question.events:
                 return f"{self.events} events instead of {question.events}"
         return None

@@ -53,6 +53,7 @@ def start(site: Site) -> Iterator[Running]:
                 version=_version(),
                 headers={"Authorization": f"Bearer {made['secret']}"},
                 models=made["models"],
+                spoken=made["spoken"],
                 database=running.postgres.pid,
                 refused={"unknown": [new_secret() for _ in range(UNKNOWN_KEYS)], **made["refused"]},
             )

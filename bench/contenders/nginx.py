@@ -51,7 +51,7 @@ def start(site: Site) -> Iterator[Running]:
         raise Skipped("nginx is not installed")
     folder, port = site.folder("nginx"), free_port()
     file = folder / "nginx.conf"
-    file.write_text(CONFIGURATION.format(folder=folder, port=port, provider=site.provider_port))
+    file.write_text(CONFIGURATION.format(folder=folder, port=port, provider=site.simulated.port))
     told = subprocess.run([program, "-v"], capture_output=True, text=True, check=True).stderr
     arguments: list[str | Path] = [program, "-p", folder, "-c", file, "-e", folder / "error.log"]
     with site.contender("nginx", arguments, {}, folder) as child:

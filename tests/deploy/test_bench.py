@@ -30,6 +30,7 @@ from bench.scale import QUICK, Scale
 from bench.site import Running
 from bench.streams import crowd
 from bench.targets import judge
+from bench.translations import Translations, pairs
 from bench.wire import Question
 from billing.models import Usage
 from tests.simulated.process import SimulatedProvider
@@ -49,6 +50,7 @@ TINY = Scale(
     held_tokens=6,
     half_load_seconds=0.5,
     refusal_blocks=2,
+    firsts=1,
 )
 
 
@@ -168,7 +170,7 @@ def test_streams_that_are_never_open_at_once_are_measured_as_a_whole(provider: S
 @pytest.mark.parametrize(
     ("instead", "problem"),
     [
-        ("sim?fault=fin_mid@3", r"a stream without \[DONE\]"),
+        ("sim?fault=fin_mid@3", r"a stream without b'data: \[DONE\]"),
         ("sim?fault=cut_mid@3", "connection lost"),
         ("sim?tokens=000000006", "events instead of"),
     ],
@@ -288,7 +290,9 @@ def test_each_answer_of_the_gateway_is_on_its_books(
 
 
 def test_targets_are_met_at_their_bounds_and_not_beyond() -> None:
-    def verdicts(refusals: Refusals | None = None, **figures: Any) -> list[bool | None]:
+    def verdicts(
+        refusals: Refusals | None = None, *, translated: float = 100.0, first: float = 10.0, **figures: Any
+    ) -> list[bool | None]:
         at_its_bounds = Figures(
             requests_per_s=1600.0,
             cpu_us_per_request=500.0,
@@ -306,11 +310,15 @@ def test_targets_are_met_at_their_bounds_and_not_beyond() -> None:
             "portkey": Figures(cpu_us_per_request=1_250.0),
             "portkey_newer_node": Figures(skipped="it could not be installed"),
         }
-        return [target.met for target in judge(found, refusals or Refusals({}, {"a and b": 4.5}, 10))]
+        cpu = {f"{client} over {one}": 50.0 if client == one else translated for client, one in pairs()}
+        found_pairs = Translations(cpu, {"openai_chat over openai_chat": 1.0, "openai_chat over google_gemini": first})
+        return [target.met for target in judge(found, refusals or Refusals({}, {"a and b": 4.5}, 10), found_pairs)]
 
-    assert verdicts() == [True, True, True, True, None, True, True, True, True, True, True, True]
+    assert verdicts() == [True, True, True, True, True, True, None, True, True, True, True, True, True, True]
     assert verdicts(
         Refusals({}, {"a and b": 0.1, "a and c": 4.6}, 10),
+        translated=100.1,
+        first=10.1,
         requests_per_s=1599.0,
         cpu_us_per_request=501.0,
         cpu_us_per_event=75.1,
@@ -320,8 +328,8 @@ def test_targets_are_met_at_their_bounds_and_not_beyond() -> None:
         added_p99_ms_at_own_half=15.1,
         rss_kib_per_stream=200.1,
         cpu_us_by_connections={1: 1500.0, 8: 700.0, 32: 500.0, 200: 530.0},
-    ) == [False, False, False, False, None, False, False, False, False, False, False, False]
-    assert judge({}, None)[0].met is None
+    ) == [False, False, False, False, False, False, None, False, False, False, False, False, False, False]
+    assert judge({}, None, None)[0].met is None
 
 
 # --- the program ---
@@ -356,6 +364,8 @@ def test_it_measures_the_gateway_and_tells_what_it_did_not(state: Path, capsys: 
     assert written["nginx"]["requests_per_s"] is None
     assert written["refusals"]["refused"] == 2 * 15 * 3
     assert set(written["refusals"]["median_us"]) == {"unknown", "revoked", "expired"}
+    for figure in ("cpu_us", "first_ms"):
+        assert set(written["translations"][figure]) == {f"{client} over {provider}" for client, provider in pairs()}
     assert {"date", "cpu", "cores", "load", "python"} <= set(written["machine"])
     program.show(results)
     shown = capsys.readouterr().out

@@ -157,6 +157,8 @@ class _Candidate:
 
     def take(self, delta: dict[str, Any]) -> list[dict[str, Any]]:
         """The parts of a delta, or of a whole message, that can be written."""
+        if len(delta) == 1 and not self._calls and type(said := delta.get("content")) is str and said:
+            return self._plain(said)  # Most chunks of most answers.
         entries = delta.get("reasoning_details") or []
         parts = self._thought(delta, entries)
         sealed = signatures.sealed(signatures.ours(delta))
@@ -166,9 +168,7 @@ class _Candidate:
         spans = [entry for entry in sealed if "span" in entry]
         if said or spans:
             parts += self._called() + signatures.text_parts(said, spans, self._length)
-            self._length += len(said)
-            if self._text is not None:
-                self._text.append(said)
+            self._plain(said)
         pictures = {entry["image"]: entry["data"] for entry in sealed if type(entry.get("image")) is int}
         parts += self._pictures(delta, pictures)
         # Parts of Google's own that a chat has no place for: code that was run, sound.
@@ -177,6 +177,12 @@ class _Candidate:
             parts += self._take_call(call)
         self._annotations += delta.get("annotations") or ()
         return parts
+
+    def _plain(self, said: str) -> list[dict[str, Any]]:
+        self._length += len(said)
+        if self._text is not None:
+            self._text.append(said)
+        return [{"text": said}]
 
     def written(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         """The candidate of an event or body."""

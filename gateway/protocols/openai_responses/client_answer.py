@@ -106,6 +106,9 @@ class AnswerWriter:
 
     def _delta(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
         """What a provider put into it may be of any type but where the reader of chat answers has seen to it."""
+        if len(delta) == 1 and logprobs is None and type(text := delta.get("content")) is str and text:
+            yield from self._say("output_text", text, [])  # Most chunks of most answers.
+            return
         if thoughts := _objects(delta.get("reasoning_details")):
             for entry in thoughts:
                 yield from self._think(entry)
