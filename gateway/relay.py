@@ -29,11 +29,11 @@ from gateway.protocols import CHAT, PROTOCOLS
 from gateway.protocols.openai_chat import AnswerReader, Fit
 from gateway.protocols.sides import Asking, ClientSide, Ours, Writer
 from gateway.request.planning import Call
-from gateway.upstream import signing
 from gateway.upstream.client import Dial, Target
 from gateway.upstream.reply import Reply
+from gateway.upstream.veil import VeiledEvents, veil_over
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault, let_go, not_carried
-from routing.base_url import parse_base_url
+from routing.base_url import parse_base_url, versioned
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -237,20 +237,27 @@ async def _dial_within(
         generation.call.sent_as(sent)
     except InvalidRequest as refusal:
         raise not_carried(refusal) from None
-    reader.understand(sent)
-    target = _target(provider.base_url, provider.connect_timeout, asked.stream, sent.path, sent.headers)
+    accept = sent.stream_type if asked.stream else "application/json"
+    path = versioned(sent.path, provider.api_version)
+    target = _target(provider.base_url, provider.connect_timeout, accept, path, sent.headers)
     secret = attempt.credential.secret if attempt.credential else ""
-    headers = signing.headers(provider.auth_style, secret)
-    return await process.upstream.dial(Dial(target, headers, sent.body, secret, attempt.fresh))
+    signed = await process.signer.sign(provider.auth_style, secret, provider.region, target, sent.body)
+    attempt.hidden = hidden = signed.hidden
+    if sent.events is not None and (veil := veil_over(hidden)):
+        # Frames are no text: nothing of them goes on but the events in them, nor can a part of one wait for the next.
+        sent, hidden = sent._replace(events=VeiledEvents(sent.events, veil)), ()
+    reader.understand(sent)
+    reply = await process.upstream.dial(Dial(target, signed.headers, sent.body, hidden, attempt.fresh))
+    if reply.status == 401:
+        process.signer.refused(provider.auth_style, secret, signed)
+    return reply
 
 
 @lru_cache(maxsize=1024)
-def _target(
-    base_url: str, connect_timeout: float, stream: bool, path: str, more: tuple[tuple[str, str], ...]
-) -> Target:
+def _target(base_url: str, connect_timeout: float, accept: str, path: str, more: tuple[tuple[str, str], ...]) -> Target:
     headers = (
         ("Content-Type", "application/json"),
-        ("Accept", "text/event-stream" if stream else "application/json"),
+        ("Accept", accept),
         ("User-Agent", "meterline"),
         *more,
     )

@@ -1,5 +1,6 @@
 """Console pages: providers with their credentials, models, and offers."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from django import forms
@@ -11,15 +12,17 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
+from unfold.forms import PaginationInlineFormSet
 from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import KeptList, Page, Rows
 from accounts.sealing import CannotOpen
+from routing import provider_secret
 from routing.console.policies import ChoiceWeightPage, PolicyPage
 from routing.egress import objection
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from routing.models.prices import lacks, warnings
-from routing.starter.vendors import VENDORS, vendor_at
+from routing.starter.vendors import SERVICES, VENDORS, vendor_at
 
 admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)
@@ -31,7 +34,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
     secret = forms.CharField(
         required=False,
         strip=True,
-        max_length=4096,
+        max_length=provider_secret.MOST,
         help_text="Empty: what is stored stays.",
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
     )
@@ -40,12 +43,17 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         model = Credential
         fields = ("name", "secret", "active")
 
+    def __init__(self, *args: Any, provider: Provider, **kwargs: Any) -> None:
+        """`provider`: as it is typed in the same form."""
+        super().__init__(*args, **kwargs)
+        self._auth_style = provider.auth_style
+
     def clean_secret(self) -> str:
-        """Raises ValidationError for what no header can carry."""
+        """Raises ValidationError for what is no secret of the provider's auth style."""
         secret: str = self.cleaned_data["secret"]
         if secret:
             # Sealed for nowhere and dropped: the provider's address is not saved yet.
-            Credential(provider=Provider(base_url="")).put(secret)
+            Credential(provider=Provider(base_url="", auth_style=self._auth_style)).put(secret)
         return secret
 
     def save(self, commit: bool = True) -> Any:
@@ -65,11 +73,20 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         return credential
 
 
+class CredentialForms(PaginationInlineFormSet):  # type: ignore[misc]  # Any at type-checking time
+    """The forms of a provider's credentials, which are checked against what is typed of it beside them."""
+
+    def get_form_kwargs(self, index: int | None) -> dict[str, Any]:
+        """What each form is made with."""
+        return {**super().get_form_kwargs(index), "provider": self.instance}
+
+
 class CredentialRows(Rows):
     """A provider's credentials, on the page of the address they are sent to."""
 
     model = Credential
     form = CredentialForm
+    formset = CredentialForms
     fields = ("name", "secret", "stored", "active")
     ordering = ("name",)
     readonly_fields = ("stored",)
@@ -117,8 +134,8 @@ class ProviderPage(Page):
     ordering = ("slug",)
     inlines = (CredentialRows,)
     fieldsets = (
-        (None, {"fields": ("slug", "name", "base_url", "protocol", "auth_style", "active")}),
-        ("Quirks", {"fields": ("variant", "cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
+        (None, {"fields": ("slug", "name", "base_url", "protocol", "variant", "auth_style", "region", "active")}),
+        ("Quirks", {"fields": ("api_version", "cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
         (
             "Timeouts, in seconds",
             {"fields": ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout")},
@@ -137,14 +154,14 @@ class ProviderPage(Page):
         return "none needed" if provider.auth_style == AuthStyle.NONE else str(provider.ready)
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        known = {"vendors": [vendor.slug for vendor in VENDORS], "chosen": request.GET.get("vendor")}
+        known = {"vendors": [vendor.slug for vendor in (*VENDORS, *SERVICES)], "chosen": request.GET.get("vendor")}
         return super().add_view(request, form_url, {**(extra_context or {}), **known})
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """A well-known vendor's facts, when the query string names one."""
         initial: dict[str, Any] = dict(super().get_changeform_initial_data(request))
         chosen = initial.pop("vendor", None)
-        for vendor in VENDORS:
+        for vendor in (*VENDORS, *SERVICES):
             if vendor.slug == chosen:
                 initial |= {"slug": vendor.slug, "name": vendor.slug, "base_url": vendor.base_url, **vendor.quirks}
         return initial
@@ -169,6 +186,20 @@ class ProviderPage(Page):
         if form.instance.auth_style != AuthStyle.NONE and empty:
             moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""
             messages.warning(request, f"{moved}Type the secret of: {', '.join(empty)}.")
+        for credential in form.instance.credentials.filter(active=True).exclude(sealed="").select_related("provider"):
+            for words in _wrong_with(credential):
+                messages.warning(request, words)
+
+
+def _wrong_with(credential: Credential) -> Iterator[str]:
+    """What will not work of a stored secret."""
+    try:
+        if misfit := credential.misfit():
+            yield f"The stored secret of {credential.name} does not go with the auth style. {misfit} Type it again."
+        elif (address := credential.token_address()) and (wrong := objection(address, settings.EGRESS_ALLOW)):
+            yield f"The token endpoint of {credential.name}: {wrong}"
+    except CannotOpen:
+        yield f"The stored secret of {credential.name} cannot be opened: type it again."
 
 
 class ModelList(KeptList):

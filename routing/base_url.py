@@ -121,6 +121,11 @@ def safe_segment(text: str) -> str:
     return text
 
 
+def versioned(path: str, api_version: str) -> str:
+    """The path of a dial to a service whose query names the version of its API; empty: it does not."""
+    return f"{path}{'&' if '?' in path else '?'}api-version={api_version}" if api_version else path
+
+
 @lru_cache(maxsize=1024)
 def request_target(prefix: str, path: str) -> str:
     """The request target of a dial: `prefix` (a `BaseUrl.path`) and `path`, which may end in a query.

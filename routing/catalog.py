@@ -21,7 +21,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        o.input_modalities, o.supported_parameters, o.quality, o.forced,
        p.slug, p.protocol, p.variant, p.base_url, p.auth_style, p.stream_usage, p.cap_field, p.connect_timeout,
        p.first_byte_timeout, p.idle_timeout, p.total_timeout, p.failure_threshold, p.cooldown, p.trains_on_data,
-       p.retains_data, p.reasoning_format, p.max_event_bytes,
+       p.retains_data, p.reasoning_format, p.max_event_bytes, p.api_version, p.region,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
          where c.provider_id = p.id and c.active and c.sealed <> ''),
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
@@ -87,6 +87,8 @@ class Provider:
     retains_data: bool
     reasoning_format: str  # of the thoughts it signs; empty: not known
     max_event_bytes: int  # of one event, or of a whole body
+    api_version: str  # that each call names; empty: none
+    region: str  # that signatures are for; empty: it takes none
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +213,8 @@ def _model(id: int, head: Sequence[Any], offers: list[Offer]) -> Model:
 def _offer(row: Sequence[Any]) -> Offer:
     model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
     id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
-    provider = Provider(*row[25:42])
-    credentials, versions = row[42:44]
+    provider = Provider(*row[25:44])
+    credentials, versions = row[44:46]
     return Offer(
         id,
         provider,

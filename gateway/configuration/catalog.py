@@ -171,6 +171,25 @@ def _apply_credentials(providers: Sequence[Wanted[Provider]], difference: Differ
     for row in Credential.objects.filter(provider__in=[p.row for p in silent], active=True).exclude(sealed=""):
         owner = next(provider for provider in silent if provider.row.pk == row.provider_id)
         raise owner.entry.wrong("auth_style", f"none sends no secret, but credential {row.name} has one")
+    _check_secrets(providers, difference)
+
+
+def _check_secrets(providers: Sequence[Wanted[Provider]], difference: Difference) -> None:
+    """Raises `ConfigurationError` for a stored secret that is none of its provider's auth style, as it may have become;
+    says which token endpoints are not dialled.
+    """
+    owners = {provider.row.pk: provider for provider in providers}
+    stored = Credential.objects.filter(provider__in=owners, active=True).exclude(sealed="").select_related("provider")
+    for row in stored:
+        owner = owners[row.provider_id]
+        try:
+            if misfit := row.misfit():
+                raise owner.entry.wrong("auth_style", f"credential {row.name} does not go with it: {misfit}")
+            address = row.token_address()
+        except CannotOpen:
+            continue
+        if address is not None and (wrong := objection(address, settings.EGRESS_ALLOW)):
+            difference.notes.append(f"credential {row}: {wrong}")
 
 
 def _with_secret(wanted: Wanted[Credential], provider: Provider) -> Wanted[Credential]:

@@ -35,6 +35,7 @@ class Attempt:
 
     - `candidate`, `credential`: where it goes; None: the provider takes no credential
     - `fresh`: it wants a new connection
+    - `hidden`: what of its credential nobody may read in the provider's words
     - `claimed`: the probes it has taken; such a dial is seen through even when its client leaves
     - `row`: what will be stored of it
     - `memory`: what is kept of its answer
@@ -44,7 +45,8 @@ class Attempt:
     """
 
     __slots__ = (
-        *("candidate", "claimed", "credential", "fault", "fresh", "memory", "reader", "relayed", "row", "seen_off"),
+        *("candidate", "claimed", "credential", "fault", "fresh", "hidden", "memory", "reader", "relayed", "row"),
+        "seen_off",
         *("_health", "_organization", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
@@ -55,6 +57,7 @@ class Attempt:
         self.credential = stop.credential
         self.claimed = stop.claimed
         self.fresh = stop.fresh
+        self.hidden: tuple[str, ...] = ()  # until something of it is sent
         self.row: Try
         self.memory = Share(organization, key)
         self.reader: AnswerReader | None = None
@@ -113,7 +116,7 @@ class Attempt:
         row = self.row
         self._end("failed")
         self.fault = fault
-        if self.credential is not None and (veil := veil_over(self.credential.secret)):
+        if veil := veil_over(self.hidden):
             fault.hide(veil.over)
         if renamed := over_model(self.candidate.offer.upstream_model, self.candidate.model.slug):
             fault.rename(renamed)

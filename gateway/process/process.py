@@ -26,6 +26,7 @@ from gateway.process.snapshot import Snapshots
 from gateway.process.tokenizers import Tokenizers
 from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
+from gateway.upstream.signing import Signer
 from gateway.wire.errors import GatewayError, UpstreamFault
 from routing.egress import Egress, parse_allow
 from routing.health.faults import Fault
@@ -98,6 +99,7 @@ class Process:
         )
         self.files = Files(self.pools.files)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
+        self.signer = Signer(self.upstream, boot_time)
         self.statistics = Statistics(self.pools.errands, self.health)
         self.leaving = False  # a stop has been asked for
         self.seats = Seats()
@@ -148,6 +150,7 @@ class Process:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.pools.close()
+        await self.signer.close()
         await self.upstream.close()
         await self.parser.close()
 

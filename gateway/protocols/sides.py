@@ -235,6 +235,7 @@ class Sent(NamedTuple):
     - `source`: reads its answer; None: it speaks the chat form. `events`: takes its events out of the bytes; None: they
       are an event stream of the web
     - `passing`: of the answer, where the client speaks the same protocol and its body was passed on
+    - `stream_type`: the media type of its streams
     - `ignored`: parameters that this upstream has nothing for
     """
 
@@ -245,6 +246,7 @@ class Sent(NamedTuple):
     events: Events | None = None
     passing: Passing | None = None
     ignored: tuple[str, ...] = ()
+    stream_type: str = "text/event-stream"
 
 
 class ClientSide(Protocol):

@@ -84,14 +84,14 @@ class Target:
 
 
 class Dial(NamedTuple):
-    """One request to an upstream. `headers` are those that are its own, such as a secret's, ready to send; `secret` is
-    what of them nobody may read in the answer. `fresh`: on a new connection, whatever is kept.
+    """One request to an upstream. `headers` are those that are its own, such as a secret's, ready to send; `hidden` is
+    what nobody may read in the answer. `fresh`: on a new connection, whatever is kept.
     """
 
     target: Target
     headers: Sequence[tuple[str, str]]
     body: bytes
-    secret: str = ""
+    hidden: tuple[str, ...] = ()
     fresh: bool = False
 
 
@@ -136,7 +136,7 @@ class Upstream:
         Nothing is ever sent twice. A kept connection may be closed by the server just as the request goes out, or after
         it was read: nobody can tell. Then the fault says that it was `stale`, and whoever dials again does so openly.
         """
-        target, headers, body, secret, fresh = call
+        target, headers, body, hidden, fresh = call
         try:
             lines, opening = self._ways.get(target) or self._way(target)
         except (BadUrl, ForbiddenAddress) as exc:
@@ -147,7 +147,7 @@ class Upstream:
         if line is None:
             line = await _opened(lines, target.connect_timeout)
         try:
-            return await _exchange(line, head, body, veil_over(secret))
+            return await _exchange(line, head, body, veil_over(hidden))
         except (ClientError, HttpProcessingError) as exc:
             fault = fault_of(exc, begun=line.answered)
             if stale and not line.answered:

@@ -6,34 +6,14 @@ its path and query as they stand in it, every header given here, the body's SHA-
 
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote
 
+from routing.provider_secret import AwsKey
+
 ALGORITHM = "AWS4-HMAC-SHA256"
-
-
-class UnusableKey(ValueError):
-    """The secret is no AWS key. The message never holds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class AwsKey:
-    """An access key; `token` belongs to one that is temporary, else it is empty."""
-
-    id: str
-    secret: str = field(repr=False)
-    token: str = field(default="", repr=False)
-
-
-def read_key(secret: str) -> AwsKey:
-    """A key as a credential holds it: id, secret, perhaps a session token, colons between. Raises `UnusableKey`."""
-    parts = secret.split(":")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise UnusableKey("an AWS key is its id and its secret with a colon between, and a session token if it has one")
-    return AwsKey(*parts)
 
 
 def headers(

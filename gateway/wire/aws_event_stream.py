@@ -39,20 +39,38 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Turns the bytes of a stream into frames; how the bytes were cut makes no difference."""
+    """Turns the bytes of a stream into frames; how the bytes were cut makes no difference.
 
-    __slots__ = ("_due", "_rest")
+    What is no frame is told when the frames before it have been given.
+    """
+
+    __slots__ = ("_bad", "_due", "_rest")
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._bad = ""  # what is wrong
         self._due = _PRELUDE.size  # bytes without which there is nothing to read
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes, in order. Raises `BadFrame`."""
-        rest = self._rest
-        rest += data
         frames: list[Frame] = []
-        start = 0
+        if not self._bad:
+            self._rest += data
+            try:
+                self._read(frames)
+            except BadFrame as error:
+                self.refuse(str(error))
+        if self._bad and not frames:
+            raise BadFrame(self._bad)
+        return frames
+
+    def refuse(self, why: str) -> None:
+        """Nothing that follows is read: for a caller to whom a frame that it was given is none."""
+        self._rest.clear()
+        self._bad = why
+
+    def _read(self, frames: list[Frame]) -> None:
+        rest, start = self._rest, 0
         while len(rest) - start >= self._due:
             total, length, told = _PRELUDE.unpack_from(rest, start)
             if self._due == _PRELUDE.size:
@@ -64,7 +82,6 @@ class FrameReader:
             self._due = _PRELUDE.size
         if start:
             del rest[:start]
-        return frames
 
     @property
     def pending(self) -> int:
@@ -72,7 +89,9 @@ class FrameReader:
         return len(self._rest)
 
     def close(self) -> None:
-        """The stream ended. Raises `BadFrame` if that was inside a frame."""
+        """The stream ended. Raises `BadFrame` if that was inside a frame, or behind what is none."""
+        if self._bad:
+            raise BadFrame(self._bad)
         if self._rest:
             raise BadFrame("the stream ended inside a frame")
 

@@ -3,16 +3,19 @@
 A wire protocol is a module, a vendor is a row of `Provider`, a quirk is a column. Nothing compares vendor names.
 """
 
+import re
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models, transaction
 
 from accounts.models import slug_validator
 from accounts.sealing import open_sealed, seal
+from routing import provider_secret
 from routing.base_url import BadUrl, parse_base_url
+from routing.provider_secret import UnusableSecret
 
 # What is pasted most often in place of a base URL; calls would go to the path twice.
 ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
@@ -48,6 +51,34 @@ class Variant(models.TextChoices):
     PLAIN = "", "As its maker has it"
     INVOKE = "invoke", "AWS Bedrock: InvokeModel"
     RAW_PREDICT = "raw_predict", "Google Vertex: rawPredict"
+    DEPLOYMENTS = "deployments", "Azure OpenAI: deployments"
+
+
+class Called(NamedTuple):
+    """How a variant is called: `protocol` it is one of, what its base URL must look like, and an example of that."""
+
+    protocol: Protocol
+    base_url: re.Pattern[str]
+    example: str
+
+
+CALLED = {
+    Variant.INVOKE: Called(
+        Protocol.ANTHROPIC_MESSAGES,
+        re.compile(r"(?!.*/(?:v1|model|models|openai|anthropic)(?:/|\Z)).*"),
+        "https://bedrock-runtime.us-east-1.amazonaws.com",
+    ),
+    Variant.RAW_PREDICT: Called(
+        Protocol.ANTHROPIC_MESSAGES,
+        re.compile(r".*/projects/[^/]+/locations/[^/]+"),
+        "https://us-east5-aiplatform.googleapis.com/v1/projects/PROJECT/locations/us-east5",
+    ),
+    Variant.DEPLOYMENTS: Called(
+        Protocol.OPENAI_CHAT,
+        re.compile(r".*/openai"),
+        "https://RESOURCE.openai.azure.com/openai",
+    ),
+}
 
 
 class AuthStyle(models.TextChoices):
@@ -57,6 +88,8 @@ class AuthStyle(models.TextChoices):
     API_KEY = "api-key", "api-key"
     X_API_KEY = "x-api-key", "x-api-key"
     X_GOOG_API_KEY = "x-goog-api-key", "x-goog-api-key"
+    SIGV4 = "sigv4", "AWS signature, with an access key"
+    SERVICE_ACCOUNT = "service-account", "Google service account"
     NONE = "none", "None"
 
 
@@ -88,14 +121,38 @@ class Provider(models.Model):
         default=Variant.PLAIN,
         db_default=Variant.PLAIN,
         blank=True,
-        help_text="Of Anthropic Messages: how the service that sells it is called.",
+        help_text="How the service that sells it is called, where that differs from its maker's.",
     )
     base_url = models.CharField(
         max_length=300,
         validators=[validate_base_url],
         help_text="Up to, not including, /chat/completions, /responses, /messages, /models, /model or /publishers.",
     )
-    auth_style = models.CharField(max_length=16, choices=AuthStyle.choices, default=AuthStyle.BEARER)
+    api_version = models.CharField(
+        max_length=32,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[
+            RegexValidator(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", "Letters, digits, dots, dashes and underscores.")
+        ],
+        help_text="Of Azure: sent with each call as api-version.",
+    )
+    auth_style = models.CharField(
+        max_length=16,
+        choices=AuthStyle.choices,
+        default=AuthStyle.BEARER,
+        help_text="What a credential then is: the key itself; ID:SECRET, or ID:SECRET:SESSION_TOKEN, of an AWS access "
+        "key; the whole JSON document of a Google service account's key.",
+    )
+    region = models.CharField(
+        max_length=32,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[RegexValidator(r"\A[a-z]+(-[a-z0-9]+)+\Z", "Write it like us-east-1.")],
+        help_text="Of AWS: that its signatures are for.",
+    )
     active = models.BooleanField(default=True)
     stream_usage = models.BooleanField(default=True, help_text="Takes stream_options.include_usage.")
     cap_field = models.CharField(max_length=24, choices=CapField.choices, default=CapField.MAX_TOKENS)
@@ -128,6 +185,21 @@ class Provider(models.Model):
     def __str__(self) -> str:
         return self.slug
 
+    def clean(self) -> None:
+        """Raises ValidationError for columns that do not go together."""
+        wrong: dict[str, str] = {}
+        called = CALLED.get(Variant(self.variant)) if self.variant in Variant.values else None
+        if called is not None and self.protocol != called.protocol:
+            wrong["variant"] = f"This is a variant of {called.protocol.label}, which is not the protocol."
+        elif called is not None and not called.base_url.fullmatch(self.base_url.rstrip("/")):
+            wrong["base_url"] = f"For this variant write it like {called.example}; the rest is added to each call."
+        if self.variant == Variant.DEPLOYMENTS and not self.api_version:
+            wrong["api_version"] = "This variant needs one, such as 2024-10-21."
+        if self.auth_style == AuthStyle.SIGV4 and not self.region:
+            wrong["region"] = "AWS's signatures are for a region: write it like us-east-1."
+        if wrong:
+            raise ValidationError(wrong)
+
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves, and empties the credentials when the address changed."""
         with transaction.atomic():
@@ -154,15 +226,43 @@ class Credential(models.Model):
         return f"{self.provider.slug}/{self.name}"
 
     def put(self, secret: str) -> None:
-        """Seals `secret` for this row and its provider's present address; the caller saves."""
-        if not secret.isascii() or not secret.isprintable() or not secret.strip() or " " in secret:
-            raise ValidationError("A secret is printable ASCII without spaces.")
+        """Seals `secret` for this row and its provider's present address; the caller saves.
+
+        Raises ValidationError for what is no secret of the provider's auth style.
+        """
+        style = self.provider.auth_style
+        try:
+            provider_secret.check(style, secret)
+        except UnusableSecret as error:
+            raise ValidationError(_sentence(str(error))) from None
         self.sealed = seal(secret, credential_place(self.id, self.provider.base_url))
-        self.hint = secret[-4:] if len(secret) >= 16 else "…"
+        self.hint = provider_secret.hint(style, secret)
 
     def secret(self) -> str:
         """The secret. Raises `accounts.sealing.CannotOpen`."""
         return open_sealed(self.sealed, credential_place(self.id, self.provider.base_url))
+
+    def misfit(self) -> str | None:
+        """Why the stored secret is none of the provider's auth style, as it may be since that was changed; None: it is.
+
+        Raises `accounts.sealing.CannotOpen`.
+        """
+        try:
+            provider_secret.check(self.provider.auth_style, self.secret())
+        except UnusableSecret as error:
+            return _sentence(str(error))
+        return None
+
+    def token_address(self) -> str | None:
+        """Where the stored secret is changed into a token, if it is one that is.
+
+        Raises `accounts.sealing.CannotOpen`, `UnusableSecret`.
+        """
+        return provider_secret.token_address(self.provider.auth_style, self.secret())
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def credential_place(credential: uuid.UUID, base_url: str) -> str:

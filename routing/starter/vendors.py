@@ -1,13 +1,13 @@
 """Well-known vendors, as data: what a price list does not say about them.
 
 Facts from each vendor's own documentation. A vendor that is not here is not imported: it speaks a protocol that is none
-of the gateway's, its address is different for each customer, or nobody has looked.
+of the gateway's, or nobody has looked. Of a service whose address is each customer's own the rest can be filled in.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from routing.models import AuthStyle, CapField, Protocol
+from routing.models import AuthStyle, CapField, Protocol, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,16 @@ class Vendor:
     stream_usage: bool = True
     protocol: str = Protocol.OPENAI_CHAT
     only: tuple[str, ...] = ()
+    variant: str = Variant.PLAIN
+    api_version: str = ""
 
     @property
     def quirks(self) -> dict[str, Any]:
         """What a provider's row has to say to get along with it, besides the address."""
         return {
             "protocol": self.protocol,
+            "variant": self.variant,
+            "api_version": self.api_version,
             "auth_style": self.auth_style,
             "cap_field": self.cap_field,
             "stream_usage": self.stream_usage,
@@ -70,6 +74,42 @@ VENDORS = (
     Vendor("novita", "novita", "https://api.novita.ai/openai/v1"),
     Vendor("ovhcloud", "ovhcloud", "https://oai.endpoints.kepler.ai.cloud.ovh.net/v1"),
     Vendor("openrouter", "openrouter", "https://openrouter.ai/api/v1"),
+)
+
+# What stands in braces in an address is the customer's own, and is put there before it can be saved.
+SERVICES = (
+    Vendor(
+        "azure",
+        "openai",
+        "https://{resource}.openai.azure.com/openai",
+        auth_style=AuthStyle.API_KEY,
+        cap_field=CapField.MAX_COMPLETION_TOKENS,
+        variant=Variant.DEPLOYMENTS,
+        api_version="2024-10-21",
+    ),
+    Vendor(
+        "bedrock",
+        "anthropic",
+        "https://bedrock-runtime.{region}.amazonaws.com",
+        auth_style=AuthStyle.SIGV4,
+        protocol=Protocol.ANTHROPIC_MESSAGES,
+        variant=Variant.INVOKE,
+    ),
+    Vendor(
+        "vertex-anthropic",
+        "anthropic",
+        "https://{place}-aiplatform.googleapis.com/v1/projects/{project}/locations/{place}",
+        auth_style=AuthStyle.SERVICE_ACCOUNT,
+        protocol=Protocol.ANTHROPIC_MESSAGES,
+        variant=Variant.RAW_PREDICT,
+    ),
+    Vendor(
+        "vertex-google",
+        "google",
+        "https://{place}-aiplatform.googleapis.com/v1/projects/{project}/locations/{place}/publishers/google",
+        auth_style=AuthStyle.SERVICE_ACCOUNT,
+        protocol=Protocol.GOOGLE_GEMINI,
+    ),
 )
 
 

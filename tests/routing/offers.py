@@ -30,6 +30,8 @@ def make_provider(**fields: Any) -> Provider:
             "retains_data": False,
             "reasoning_format": "",
             "max_event_bytes": 32 << 20,
+            "api_version": "",
+            "region": "",
             **fields,
         }
     )

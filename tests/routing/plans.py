@@ -37,6 +37,8 @@ def make_provider(slug: str, **fields: Any) -> Provider:
         "retains_data": True,
         "reasoning_format": "",
         "max_event_bytes": 32 << 20,
+        "api_version": "",
+        "region": "",
     }
     return Provider(slug, **(usual | fields))
 

@@ -1,45 +1,28 @@
 """The token of a service account: what is signed verifies with Google's own library, and what comes back is read."""
 
-import json
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gateway.upstream.service_account import NoToken, Token, UnusableKey, read_key, read_token, token_request
+from gateway.upstream.service_account import NoToken, Token, read_token, token_request
+from routing.provider_secret import read_service_account
+from tests.stage.accounts import RSA, document
 
-RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 NOW = 1_800_000_000.9
 
 
-def pem(key: Any) -> str:
-    made: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return made.decode()
-
-
-def document(**more: Any) -> str:
-    fields = {
-        "type": "service_account",
-        "client_email": "meter@project.iam.gserviceaccount.com",
-        "private_key": pem(RSA),
-        "private_key_id": "k1",
-        "token_uri": "https://oauth2.googleapis.com/token",
-    }
-    return json.dumps(fields | more)
-
-
 def assertion(now: float = NOW) -> str:
-    request = token_request(read_key(document()), now)
+    request = token_request(read_service_account(document()), now)
     assert (request.url, request.content_type) == (
         "https://oauth2.googleapis.com/token",
         "application/x-www-form-urlencoded",
     )
     form = parse_qs(request.body.decode(), strict_parsing=True)
     assert form["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
-    (made,) = form["assertion"]
-    return made
+    assert form["assertion"] == [request.assertion]
+    return request.assertion
 
 
 def test_google_s_own_library_verifies_what_was_signed() -> None:
@@ -55,9 +38,17 @@ def test_google_s_own_library_verifies_what_was_signed() -> None:
         "iss": "meter@project.iam.gserviceaccount.com",
         "aud": "https://oauth2.googleapis.com/token",
         "scope": "https://www.googleapis.com/auth/cloud-platform",
-        "iat": 1_800_000_000,
-        "exp": 1_800_003_600,
+        "iat": 1_799_999_940,
+        "exp": 1_800_003_540,
     }
+
+
+@pytest.mark.parametrize("ours", [-60, 0, 60])
+def test_a_clock_that_is_a_minute_off_states_nothing_from_the_future(ours: int) -> None:
+    """A process that is further off takes no paid work."""
+    jwt: Any = pytest.importorskip("google.auth.jwt")
+    _, claims, *_ = jwt._unverified_decode(assertion(NOW + ours))
+    assert claims["iat"] <= NOW < claims["exp"] == claims["iat"] + 3600
 
 
 def test_the_same_key_at_the_same_time_states_the_same() -> None:
@@ -65,39 +56,26 @@ def test_the_same_key_at_the_same_time_states_the_same() -> None:
     assert assertion() != assertion(NOW + 1)
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        "",
-        "{}",
-        "no JSON",
-        document(private_key="-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
-        document(private_key=pem(ec.generate_private_key(ec.SECP256R1()))),
-        document(token_uri=None),
-    ],
-    ids=["empty", "empty object", "prose", "no key", "another kind of key", "no address"],
-)
-def test_what_is_no_key_is_refused_and_not_shown(secret: str) -> None:
-    with pytest.raises(UnusableKey) as caught:
-        read_key(secret)
-    assert "BEGIN" not in str(caught.value)
+def test_neither_a_request_nor_a_token_shows_its_secret() -> None:
+    request = token_request(read_service_account(document()), NOW)
+    assert request.assertion not in repr(request) and request.assertion.encode() in request.body
+    assert "ya29" not in repr(Token("ya29.x", 0, 0))
 
 
-def test_neither_a_key_nor_a_request_nor_a_token_shows_its_secret() -> None:
-    account = read_key(document())
-    assert "BEGIN" not in repr(account) and "assertion" not in repr(token_request(account, NOW))
-    assert "ya29" not in repr(Token("ya29.x", 0))
-
-
-def test_a_token_is_used_until_five_minutes_before_its_end() -> None:
+def test_a_token_is_renewed_from_five_minutes_before_its_end_and_used_until_one() -> None:
     assert read_token(b'{"access_token":"ya29.x","expires_in":3599,"token_type":"Bearer"}', 1_000) == Token(
-        "ya29.x", 4_299
+        "ya29.x", 4_299, 4_539
     )
-    assert read_token(b'{"access_token":"ya29.x","expires_in":10}', 1_000).until == 1_000
+    assert read_token(b'{"access_token":"ya29.x","expires_in":120}', 1_000) == Token("ya29.x", 1_000, 1_060)
+    assert read_token(b'{"access_token":"ya29.x","expires_in":-5}', 1_000) == Token("ya29.x", 1_000, 1_000)
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b'{"error":"invalid_grant"}', b'{"access_token":"a\\r\\nX: y"}', b'{"access_token":5}']
+    "body",
+    [
+        *(b"", b"{}", b'{"error":"invalid_grant"}', b'{"access_token":"a\\r\\nX: y"}', b'{"access_token":5}'),
+        *(b'{"access_token":""}', b'{"access_token":"a b"}', b'{"access_token":"\xc3\xa4"}'),
+    ],
 )
 def test_what_is_no_token_is_told(body: bytes) -> None:
     with pytest.raises(NoToken):

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.signing import AuthStyle, UnusableSecret, headers
+from gateway.upstream.signing import headers
+from routing import models
+from routing.provider_secret import AuthStyle, UnusableSecret
+
+WORDS = [AuthStyle.BEARER, AuthStyle.API_KEY, AuthStyle.X_API_KEY, AuthStyle.X_GOOG_API_KEY]
 
 
 @pytest.mark.parametrize(
@@ -22,11 +26,12 @@ def test_each_style_has_its_header(style: str, expected: list[tuple[str, str]]) 
 
 
 def test_every_style_of_the_column_is_known() -> None:
-    names = [headers(style, "s")[0][0] for style in AuthStyle if style is not AuthStyle.NONE]
-    assert len(set(names)) == len(AuthStyle) - 1
+    assert [*AuthStyle] == models.AuthStyle.values
+    assert len({headers(style, "s")[0][0] for style in WORDS}) == len(WORDS)
+    assert {*AuthStyle} - {*WORDS} == {AuthStyle.NONE, AuthStyle.SIGV4, AuthStyle.SERVICE_ACCOUNT}
 
 
-@pytest.mark.parametrize("style", ["", "Bearer", "basic", "bearer ", "x_api_key"])
+@pytest.mark.parametrize("style", ["", "Bearer", "basic", "bearer ", "x_api_key", "sigv4", "service-account"])
 def test_an_unknown_style_is_refused(style: str) -> None:
     with pytest.raises(ValueError, match="AuthStyle"):
         headers(style, "sk-1")
@@ -48,7 +53,7 @@ def test_an_unknown_style_is_refused(style: str) -> None:
         "\uff53\uff4b",
     ],
 )
-@pytest.mark.parametrize("style", [style for style in AuthStyle if style is not AuthStyle.NONE])
+@pytest.mark.parametrize("style", WORDS)
 def test_a_secret_that_cannot_stand_in_a_header_is_refused_unnamed(style: str, secret: str) -> None:
     with pytest.raises(UnusableSecret) as caught:
         headers(style, secret)

@@ -74,6 +74,23 @@ def test_a_frame_is_given_before_the_next_one_is_refused_only_by_itself() -> Non
         reader.feed(CHUNK[:-1] + b"\x00")
 
 
+def test_however_a_stream_is_cut_what_is_no_frame_is_told_behind_those_before_it() -> None:
+    broken = bytearray(CHUNK)
+    broken[-1] ^= 1
+    stream = CHUNK + CHUNK + bytes(broken) + CHUNK
+    for at in range(len(stream) + 1):
+        reader, found = FrameReader(), 0
+        with pytest.raises(BadFrame, match="the sum of a frame is wrong"):
+            for part in (stream[:at], stream[at:], b""):
+                found += len(reader.feed(part))
+        assert (found, reader.pending) == (2, 0)
+        for _ in range(2):  # nothing is given any more
+            with pytest.raises(BadFrame):
+                reader.feed(CHUNK)
+        with pytest.raises(BadFrame):
+            reader.close()
+
+
 @pytest.mark.parametrize(
     "stream",
     [

@@ -6,6 +6,7 @@ As an HTTP body, and as the event that ends a stream. What an error of a provide
 providers are (`openai_chat.answer.faults`); here are only the words that are this protocol's own.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,11 +37,33 @@ _EXCEPTIONS = {
     "modelTimeoutException": "timeout_error",
     "validationException": "invalid_request_error",
 }
+# Those that an AWS service answers with instead of a stream, by the name in a header, where its status says less.
+_NAMED = {
+    "AccessDeniedException": Fault.AUTH,
+    "ExpiredTokenException": Fault.AUTH,
+    "IncompleteSignatureException": Fault.AUTH,
+    "InvalidSignatureException": Fault.AUTH,
+    "MissingAuthenticationTokenException": Fault.AUTH,
+    "UnrecognizedClientException": Fault.AUTH,
+    "ModelNotReadyException": Fault.OVERLOADED,
+    "ModelTimeoutException": Fault.TIMEOUT,
+    "ServiceQuotaExceededException": Fault.EXHAUSTED,
+    "ThrottlingException": Fault.RATE_LIMITED,
+}
+# A model that is not there, or not to be had under this name: 400, and nothing that the client could change.
+_no_model = re.compile(rb"model identifier is invalid|on-demand throughput is(?:n.t| not) supported").search
 
 
 def fault(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
     """The fault of an answer whose status is not 2xx."""
-    return faults.fault_from_response(status, headers, body)
+    found = faults.fault_from_response(status, headers, body)
+    name = next((headers[name] for name in headers if name.lower() == "x-amzn-errortype"), "").partition(":")[0]
+    kind = _NAMED.get(name, found.kind)
+    if name == "ValidationException" and _no_model(body):
+        kind = Fault.NOT_FOUND
+    if kind is found.kind:
+        return found
+    return UpstreamFault(kind, found.detail, upstream_status=status, retry_after=found.retry_after)
 
 
 def fault_in_answer(event: dict[str, Any]) -> UpstreamFault:

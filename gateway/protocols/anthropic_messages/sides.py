@@ -166,7 +166,9 @@ class Upstream:
         call = variants.call(variant, body, betas=betas, version=version)
         events = variants.FramedEvents() if variant.framed and asked.stream else None
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
-        return Sent(call.path, call.headers, dumps(call.body), source, events, passing, ignored)
+        return Sent(
+            call.path, call.headers, dumps(call.body), source, events, passing, ignored, stream_type=variant.stream_type
+        )
 
     def chat_path(self, param: str) -> str:
         """As it is: its errors name none."""

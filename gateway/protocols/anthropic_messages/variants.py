@@ -1,6 +1,7 @@
 """How the services that speak this protocol are called: where the model's name stands, and what stands in the body.
 
-A service is a row of a provider, and its variant a row here; nothing else knows the difference.
+A service is a row of a provider, and its variant a row here; nothing else knows the difference. How it is told who asks
+is the row's auth style, which goes with any of them.
 
 - `plain`: the model in the body, versions and betas in headers, as Anthropic documents it
 - `invoke`: AWS Bedrock's InvokeModel: the model in the path, whether it streams too, version and betas in the body, and
@@ -168,7 +169,18 @@ class FramedEvents:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes, in order. Raises `BadFrame`."""
-        return [event for frame in self._frames.feed(data) if (event := _unframed(frame)) is not None]
+        events: list[Event] = []
+        for frame in self._frames.feed(data):
+            try:
+                event = _unframed(frame)
+            except BadFrame as error:
+                if not events:
+                    raise
+                self._frames.refuse(str(error))  # told when those before it have been given
+                break
+            if event is not None:
+                events.append(event)
+        return events
 
     @property
     def pending(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from gateway.protocols.openai_chat.answer import faults
 from gateway.protocols.openai_chat.answer.writer import CHAT, ChatWriter
@@ -12,6 +13,12 @@ from gateway.wire.dialects import Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault
 
 PATH = "/chat/completions"
+DEPLOYMENTS = "deployments"  # Azure's variant: a model is a deployment, and its name stands in the path
+
+
+def path_of(variant: str, model: str, path: str = PATH) -> str:
+    """Where a model is asked, behind the base URL of a service of this variant."""
+    return f"/deployments/{quote(model, safe='')}{path}" if variant == DEPLOYMENTS else path
 
 
 class Client:
@@ -47,7 +54,7 @@ class Upstream:
             fit=asking.fit.without(ignored),
             prefill=asking.prefill,
         )
-        return Sent(PATH, (), body, ignored=ignored)
+        return Sent(path_of(asking.variant, asking.model), (), body, ignored=ignored)
 
     def chat_path(self, param: str) -> str:
         """As it is."""

@@ -1,7 +1,7 @@
 """Where client and provider both speak the Messages protocol, and how each variant of it is called."""
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
@@ -241,6 +241,26 @@ def test_frames_that_hold_no_event() -> None:
         reader.close()
 
 
+def test_framed_events_before_one_that_is_none_are_given() -> None:
+    none = frame(b"{}", (text(":message-type", "event"), text(":event-type", "chunk")))
+    stream = framed(recorded("text"))
+    reader = FramedEvents()
+    assert [event.data for event in reader.feed(stream + none + stream)] == [
+        event.data for event in EventReader().feed(recorded("text"))
+    ]
+    with pytest.raises(BadFrame, match="does not hold bytes"):
+        reader.feed(stream)
+
+
+def test_aws_s_own_library_takes_the_same_events_out_of_frames() -> None:
+    eventstream: Any = pytest.importorskip("botocore.eventstream")
+    stream = framed(recorded("thinking_tool"))
+    theirs = eventstream.EventStreamBuffer()
+    theirs.add_data(stream)
+    expected = [b64decode(json.loads(one.payload)["bytes"]) for one in theirs]
+    assert [event.data for event in FramedEvents().feed(stream)] == expected
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -261,6 +281,41 @@ def test_an_exception_in_frames_keeps_its_meaning(name: str, kind: Fault) -> Non
     with pytest.raises(UpstreamFault) as caught:
         UpstreamAnswer().event("error", told)
     assert caught.value.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "said", "kind"),
+    [
+        (400, "ValidationException", "messages: at least one message is required", Fault.REJECTED),
+        (400, "ValidationException", "The provided model identifier is invalid.", Fault.NOT_FOUND),
+        (
+            400,
+            "ValidationException",
+            "Invocation of model ID m with on-demand throughput isn't supported.",
+            Fault.NOT_FOUND,
+        ),
+        (400, "ExpiredTokenException", "The security token included in the request is expired", Fault.AUTH),
+        (400, "ServiceQuotaExceededException", "Your request exceeds a quota.", Fault.EXHAUSTED),
+        (403, "AccessDeniedException:http://internal/", "You don't have access to the model.", Fault.AUTH),
+        (403, "InvalidSignatureException", "Signature expired", Fault.AUTH),
+        (404, "ResourceNotFoundException", "Could not resolve the model.", Fault.REJECTED),
+        (408, "ModelTimeoutException", "Too late.", Fault.TIMEOUT),
+        (424, "ModelErrorException", "It failed.", Fault.SERVER_ERROR),
+        (429, "ThrottlingException", "Too many tokens per day, please wait.", Fault.RATE_LIMITED),
+        (429, "ModelNotReadyException", "Not ready.", Fault.OVERLOADED),
+        (500, "InternalServerException", "Oh.", Fault.SERVER_ERROR),
+        (503, "ServiceUnavailableException", "Busy.", Fault.OVERLOADED),
+    ],
+)
+def test_an_exception_of_aws_s_keeps_its_meaning(status: int, name: str, said: str, kind: Fault) -> None:
+    made = fault(status, {"x-amzn-errortype": name}, json.dumps({"message": said}).encode())
+    assert (made.kind, made.upstream_status) == (kind, status)
+
+
+def test_a_prompt_that_is_too_long_for_a_model_at_aws() -> None:
+    said = b'{"message":"Input is too long for requested model."}'
+    made = fault(400, {"x-amzn-errortype": "ValidationException"}, said)
+    assert (made.kind, made.code) == (Fault.REJECTED, "context_length_exceeded")
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,9 @@ class AnswerReader:
                 self._read_tail(self._events.close())
             except sse.EventTooLong as error:
                 raise self._too_large(str(error)) from None
+            except ValueError as error:  # inside a frame, or behind what is none
+                kind = Fault.TRUNCATED if self._events.pending else Fault.INVALID_RESPONSE
+                raise UpstreamFault(kind, str(error), unreadable=kind is Fault.INVALID_RESPONSE) from None
         self._read_rest()
         if self._choices and any(choice.finish is None for choice in self._choices.values()):
             raise UpstreamFault(Fault.TRUNCATED, "the stream ended without a finish reason")
