@@ -8,7 +8,7 @@ own, so its bill is the ground truth that money tests compare the gateway's book
 
 Served: POST /v1/chat/completions (streamed or whole), GET /v1/models and GET /v1/models/NAME, and the control
 endpoints below. Any other POST path takes behaviours that need no chat request: `script` and the faults
-marked *. There the model's name is read from the body, or from the path (`.../models/NAME:verb`).
+marked *. There the model's name is read from the body, or from the path (`.../models/NAME:verb`, `/model/NAME/invoke`).
 
 MODEL NAMES. `name` or `name?key=value&key&key=value`, as in a URL; values are percent-decoded. Any name is
 served. A key nobody knows, or one that cannot apply, is a 400 `bad_option`: a typo never passes for good

@@ -25,7 +25,7 @@ from .scripts import read as read_script
 
 CHAT = "/v1/chat/completions"
 JSON = (("Content-Type", "application/json"),)
-MODEL_IN_PATH = re.compile(r"/models/(.+):\w+\Z")
+MODEL_IN_PATH = re.compile(r"/models?/(.+)(?::\w+|/invoke(?:-with-response-stream)?)\Z")
 SECRET_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 INSTANT = read("instant")
 
@@ -195,7 +195,8 @@ class Simulated:
                     return 200, self.bill.lines()
                 case "GET", "asked" if name in self.scripts.asked:
                     asked = self.scripts.asked[name]
-                    return 200, {"path": asked.path, "headers": dict(asked.headers), "body": asked.body.decode()}
+                    shown = {"path": asked.path, "query": asked.query, "headers": dict(asked.headers)}
+                    return 200, {**shown, "body": asked.body.decode()}
                 case "POST", "release":
                     most = request.query.get("n")
                     return 200, {"released": self.gate.release(None if most is None else int(most[-1]))}
