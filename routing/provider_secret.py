@@ -158,9 +158,7 @@ def hidden(style: str, secret: str) -> tuple[str, ...]:
             key = read_aws_key(secret)
             return (key.secret, key.token) if key.token else (key.secret,)
         case AuthStyle.SERVICE_ACCOUNT:
-            lines = read_service_account(secret).private_key.split()
-            longest = [line for line in lines if len(line) >= LONG_ENOUGH and _is_base64(line)]
-            return (longest[len(longest) // 2],) if longest else ()
+            return _inner_line(read_service_account(secret).private_key)
         case _:
             return (secret,) if secret else ()
 
@@ -168,6 +166,12 @@ def hidden(style: str, secret: str) -> tuple[str, ...]:
 def token_address(style: str, secret: str) -> str | None:
     """Where a usable secret is changed into a token; None: it is presented itself."""
     return read_service_account(secret).token_uri if style == AuthStyle.SERVICE_ACCOUNT else None
+
+
+@lru_cache(maxsize=256)
+def _inner_line(pem: str) -> tuple[str, ...]:
+    lines = [line for line in pem.split() if len(line) >= LONG_ENOUGH and _is_base64(line)]
+    return (lines[len(lines) // 2],) if lines else ()
 
 
 def _is_base64(line: str) -> bool:

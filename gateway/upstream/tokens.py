@@ -32,15 +32,15 @@ _STATUSES = {429: Fault.RATE_LIMITED, 408: Fault.TIMEOUT, 503: Fault.OVERLOADED}
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why there is no token. Each request that waited is told in an error of its own, since errors are changed."""
+    """Why there is no token. Each request that waited raises another error for it, since errors are changed."""
 
     kind: Fault
     detail: str
     status: int | None = None
-    retry_after: int | None = None
 
     def fault(self) -> UpstreamFault:
-        fault = UpstreamFault(self.kind, self.detail, upstream_status=self.status, retry_after=self.retry_after)
+        """An error of its own."""
+        fault = UpstreamFault(self.kind, self.detail, upstream_status=self.status)
         fault.sent = False  # the provider has heard nothing yet
         return fault
 

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-from base64 import b64encode
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -21,18 +20,11 @@ from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, synchronize
 from tests.stage.protocols import RECORDINGS, generate, message
 from tests.stage.shelf import make_model, make_provider
-from tests.wire.frames import frame, text
+from tests.wire.frames import frame, framed, text
 
 SAID = "Hello, wörld 🌍."
 FRAMES = "application/vnd.amazon.eventstream"
-EVENT = (text(":message-type", "event"), text(":event-type", "chunk"), text(":content-type", "application/json"))
 HI = [{"role": "user", "content": "hi"}]
-
-
-def framed(stream: bytes) -> list[bytes]:
-    """A stream as AWS frames it."""
-    events = EventReader().feed(stream)
-    return [frame(json.dumps({"bytes": b64encode(e.data).decode(), "p": "ab"}).encode(), EVENT) for e in events]
 
 
 class Service:

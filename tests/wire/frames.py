@@ -1,7 +1,11 @@
 """Frames of AWS's event streams, written."""
 
+import json
+from base64 import b64encode
 from struct import pack
 from zlib import crc32
+
+from gateway.wire.sse import EventReader
 
 Header = tuple[str, int, bytes]
 
@@ -27,3 +31,12 @@ def sized(value: bytes) -> bytes:
 
 def text(name: str, value: str) -> Header:
     return name, 7, sized(value.encode())
+
+
+EVENT = (text(":message-type", "event"), text(":event-type", "chunk"), text(":content-type", "application/json"))
+
+
+def framed(stream: bytes) -> list[bytes]:
+    """An event stream of the web as AWS frames it: each event's data in base64."""
+    events = EventReader().feed(stream)
+    return [frame(json.dumps({"bytes": b64encode(e.data).decode(), "p": "abc"}).encode(), EVENT) for e in events]

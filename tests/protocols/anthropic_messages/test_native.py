@@ -1,7 +1,7 @@
 """Where client and provider both speak the Messages protocol, and how each variant of it is called."""
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from gateway.wire.errors import UpstreamFault
 from gateway.wire.sse import EventReader
 from routing.health.faults import Fault
 from tests.protocols.anthropic_messages.messages import chunks, events, message, recorded, shown
-from tests.wire.frames import frame, text
+from tests.wire.frames import frame, framed, text
 
 HI = {"role": "user", "content": "hi"}
 COUNTS = {"prompt_tokens": 30, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 10}}
@@ -208,17 +208,8 @@ def test_betas_and_versions_of_a_client_s_headers() -> None:
     assert read_version(None) is read_version("") is read_version("1\r\nx: y") is None
 
 
-def framed(stream: bytes) -> bytes:
-    """A stream as AWS frames it, each event in base64."""
-    headers = (text(":message-type", "event"), text(":event-type", "chunk"), text(":content-type", "application/json"))
-    events = EventReader().feed(stream)
-    return b"".join(
-        frame(json.dumps({"bytes": b64encode(e.data).decode(), "p": "abc"}).encode(), headers) for e in events
-    )
-
-
 def test_framed_or_not_a_stream_is_the_same_events() -> None:
-    stream = framed(recorded("thinking_tool"))
+    stream = b"".join(framed(recorded("thinking_tool")))
     expected = [event.data for event in EventReader().feed(recorded("thinking_tool"))]
     for at in range(0, len(stream), 7):
         reader = FramedEvents()
@@ -243,7 +234,7 @@ def test_frames_that_hold_no_event() -> None:
 
 def test_framed_events_before_one_that_is_none_are_given() -> None:
     none = frame(b"{}", (text(":message-type", "event"), text(":event-type", "chunk")))
-    stream = framed(recorded("text"))
+    stream = b"".join(framed(recorded("text")))
     reader = FramedEvents()
     assert [event.data for event in reader.feed(stream + none + stream)] == [
         event.data for event in EventReader().feed(recorded("text"))
@@ -254,7 +245,7 @@ def test_framed_events_before_one_that_is_none_are_given() -> None:
 
 def test_aws_s_own_library_takes_the_same_events_out_of_frames() -> None:
     eventstream: Any = pytest.importorskip("botocore.eventstream")
-    stream = framed(recorded("thinking_tool"))
+    stream = b"".join(framed(recorded("thinking_tool")))
     theirs = eventstream.EventStreamBuffer()
     theirs.add_data(stream)
     expected = [b64decode(json.loads(one.payload)["bytes"]) for one in theirs]
