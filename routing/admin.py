@@ -44,16 +44,16 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         fields = ("name", "secret", "active")
 
     def __init__(self, *args: Any, provider: Provider, **kwargs: Any) -> None:
-        """`provider`: as it is typed in the same form."""
+        """`provider`: what is typed beside it, once that has been cleaned."""
         super().__init__(*args, **kwargs)
-        self._auth_style = provider.auth_style
+        self._provider = provider
 
     def clean_secret(self) -> str:
         """Raises ValidationError for what is no secret of the provider's auth style."""
         secret: str = self.cleaned_data["secret"]
         if secret:
             # Sealed for nowhere and dropped: the provider's address is not saved yet.
-            Credential(provider=Provider(base_url="", auth_style=self._auth_style)).put(secret)
+            Credential(provider=Provider(base_url="", auth_style=self._provider.auth_style)).put(secret)
         return secret
 
     def save(self, commit: bool = True) -> Any:
@@ -73,7 +73,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         return credential
 
 
-class CredentialForms(PaginationInlineFormSet):  # type: ignore[misc]  # Any at type-checking time
+class CredentialForms(PaginationInlineFormSet):
     """The forms of a provider's credentials, which are checked against what is typed of it beside them."""
 
     def get_form_kwargs(self, index: int | None) -> dict[str, Any]:

@@ -106,6 +106,7 @@ class Connection(asyncio.Protocol):
                 query=parse_qs(query, keep_blank_values=True) if query else {},
                 headers=tuple(self._headers),
                 body=b"".join(self._body),
+                target=self._url.decode("latin-1"),
             )
         )
         self._last = not self._parser.should_keep_alive()

@@ -12,13 +12,16 @@ from .models import Behaviour
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request as received; header names are in lower case, in their order on the wire."""
+    """One HTTP request as received; header names are in lower case, in their order on the wire. `target` is what its
+    first line says, path and query as they came.
+    """
 
     method: str
     path: str
     query: dict[str, list[str]]
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    target: str = ""
 
     def header(self, name: str) -> str | None:
         """The last value of header `name` (lower case), None when absent."""

@@ -67,7 +67,7 @@ class SimulatedProvider:
         return f"script={quote(name, safe='')}"
 
     def asked(self, name: str) -> dict[str, Any]:
-        """The request that the recording `name` was last played to: `path`, `query`, `headers` and `body`, a text."""
+        """The request that the recording `name` was last played to: `path`, `target`, `headers` and `body`, a text."""
         request: dict[str, Any] = msgspec.json.decode(self._control("GET", f"asked/{quote(name)}"))
         return request
 

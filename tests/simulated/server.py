@@ -195,7 +195,7 @@ class Simulated:
                     return 200, self.bill.lines()
                 case "GET", "asked" if name in self.scripts.asked:
                     asked = self.scripts.asked[name]
-                    shown = {"path": asked.path, "query": asked.query, "headers": dict(asked.headers)}
+                    shown = {"path": asked.path, "target": asked.target, "headers": dict(asked.headers)}
                     return 200, {**shown, "body": asked.body.decode()}
                 case "POST", "release":
                     most = request.query.get("n")
