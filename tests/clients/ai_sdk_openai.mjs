@@ -5,4 +5,5 @@ import { openai } from "@ai-sdk/openai";
 
 import { run } from "./ai_sdk_cases.mjs";
 
-await run(openai);
+// Else it names what it was answered by references, and answers are not kept.
+await run(openai, { providerOptions: { openai: { store: false } } });

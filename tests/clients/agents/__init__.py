@@ -7,6 +7,6 @@ that it is done, in the words of any protocol. `tasks` are the tests, one for ea
     python -m tests.clients.agents              all of it
     python -m tests.clients.agents -k codex     arguments are pytest's
 
-What they are runs here, with the rights of whoever starts it, in folders of its own. Each is told to send nothing
-home; what heeds a proxy finds none.
+Frameworks (`tests/clients/test_defaults.py`) follow. An agent runs here, with the rights of whoever starts it, in
+folders of its own. It is told to send nothing home; what heeds a proxy finds none.
 """

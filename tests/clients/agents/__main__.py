@@ -1,4 +1,4 @@
-"""python -m tests.clients.agents: every agent over every protocol, a line each, and the counts.
+"""python -m tests.clients.agents: every agent, and every framework, over every protocol: a line each, and the counts.
 
 Arguments are pytest's. Ends with 1 when a task failed, or none was tried.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 TASKS = Path(__file__).with_name("tasks.py")
+FRAMEWORKS = TASKS.parents[1] / "test_defaults.py"
 
 
 class Recorder:
@@ -49,8 +50,9 @@ def _why(report: pytest.TestReport) -> str:
 def main(arguments: list[str]) -> int:
     """The exit status."""
     os.environ.setdefault("LOG_LEVEL", "WARNING")
+    os.environ.setdefault("CLIENT_PROVIDERS", "every")
     recorder = Recorder()
-    ended = pytest.main(["-q", "-s", "-p", "no:randomly", str(TASKS), *arguments], plugins=[recorder])
+    ended = pytest.main(["-q", "-s", "-p", "no:randomly", str(TASKS), str(FRAMEWORKS), *arguments], plugins=[recorder])
     counts = recorder.counts
     told = f"{counts['passed']} passed, {counts['failed']} failed"
     print(told + (f", {counts['skipped']} skipped" if counts["skipped"] else ""))

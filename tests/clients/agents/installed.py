@@ -43,10 +43,11 @@ def command(agent: Agent) -> list[str]:
 def _environment(lock: Path, folder: Path) -> None:
     """An environment of Python with what a lock names."""
     uv = Path(sys.executable).with_name("uv")
-    for arguments in (
+    steps: tuple[list[str | Path], ...] = (
         ["venv", "--quiet", "--allow-existing", "--python", sys.executable, folder],
         ["pip", "install", "--quiet", "--python", folder / "bin" / "python", "--require-hashes", "-r", lock],
-    ):
+    )
+    for arguments in steps:
         done = subprocess.run([uv, *arguments], capture_output=True, text=True, timeout=INSTALL_SECONDS)
         if any(word in done.stderr for word in UNREACHABLE):
             pytest.skip("the package registry cannot be reached from here")

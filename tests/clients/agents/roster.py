@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.pairs.said import Call
 
@@ -57,7 +57,7 @@ def by_path(tool: str, path: str) -> Callable[[Place, frozenset[str]], Call | No
 def by_shell(place: Place, offered: frozenset[str]) -> Call | None:
     """Codex writes with a command; what its tool is called depends on what it knows of the model."""
     command = f"printf {shlex.quote(TEXT)} > {FILE}"
-    shells = {
+    shells: dict[str, dict[str, Any]] = {
         "exec_command": {"cmd": command},
         "shell_command": {"command": command},
         "shell": {"command": ["bash", "-c", command]},
