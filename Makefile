@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance pairs faults attacks cuts reads plans fuzz kills properties restarts pauses check format bench lock environment
+.PHONY: help run manage test conformance pairs agents faults attacks cuts reads plans fuzz kills properties restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ conformance: environment ## Prove the API's contract row by row, and write docs/
 
 pairs: environment ## Prove every pair of client and provider protocol, and write docs/protocols.md
 	$(BIN)/python -m tests.pairs $(ARGS)
+
+agents: environment ## Have coding agents that nobody here wrote write a file, and frameworks loop, over every protocol
+	$(BIN)/python -m tests.clients.agents $(ARGS)
 
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another, and print how it went
 	$(BIN)/python -m tests.faults $(ARGS)

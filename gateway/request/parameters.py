@@ -59,7 +59,7 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
 _AUDIO = ("audio", "modalities")
 _CAREFUL = frozenset({*_HARMLESS, *_AUDIO})
 # Not refused to a strict caller: the gateway acts on the first itself, and the second is a hint that changes no answer.
-_NEVER_STRICT = frozenset({"user_id", "cache_control"})
+NEVER_STRICT = frozenset({"user_id", "cache_control"})
 _DEPRECATED = frozenset({"functions", "function_call"})
 _odd = re.compile(r"[^\w.\[\]-]", re.ASCII)
 
@@ -198,7 +198,7 @@ def header_value(named: Iterable[str]) -> str:
 
 def _refuse(request: ChatRequest, lacking: tuple[str, ...], supported: frozenset[str], dialect: Dialect) -> None:
     unknown = (name for name in request.unknown if name not in supported)
-    refused = {*lacking, *(_DEPRECATED & request.body.keys()), *unknown} - _NEVER_STRICT
+    refused = {*lacking, *(_DEPRECATED & request.body.keys()), *unknown} - NEVER_STRICT
     for name in (*request.body, *request.not_understood):
         if name in refused or name in request.not_understood:
             param = shown(name)

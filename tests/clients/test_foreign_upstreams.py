@@ -12,6 +12,7 @@ from openai import OpenAI
 from billing.models import Usage
 from billing.tokens import estimate
 from tests.clients.foreign import aimock, fakellm
+from tests.clients.sdks import SDKS
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, running, synchronize
 from tests.stage.shelf import make_model, make_provider
@@ -46,9 +47,18 @@ FIXTURES = {
     "fixtures": [
         {
             "match": {"userMessage": "weather in Oslo", "hasToolResult": False},
-            "response": {"toolCalls": [{"name": "weather", "arguments": city} for city in CITIES]},
+            "response": {
+                "toolCalls": [{"name": "weather", "arguments": city} for city in CITIES],
+                "usage": {"prompt_tokens": 50, "completion_tokens": 30, "total_tokens": 80},
+            },
         },
-        {"match": {"userMessage": "weather in Oslo", "hasToolResult": True}, "response": {"content": SUNNY}},
+        {
+            "match": {"userMessage": "weather in Oslo", "hasToolResult": True},
+            "response": {
+                "content": SUNNY,
+                "usage": {"prompt_tokens": 90, "completion_tokens": 12, "total_tokens": 102},
+            },
+        },
         {
             "match": {"userMessage": "picture"},
             "response": {
@@ -84,13 +94,20 @@ class Foreign:
         self.url = url
         self.gateway = gateway
 
-    def model(self) -> str:
-        """Puts the upstream's model on the shelf, and has it forget earlier conversations."""
-        if self.name == "fakellm":
-            httpx.post(f"{self.url}/_fakellm/reset", trust_env=False).raise_for_status()
-        slug = make_model(make_provider(f"{self.url}/v1", secret="sk-foreign-0123456789"), "gpt-of-theirs").slug
+    def model(self, protocol: str = "openai_chat") -> str:
+        """Puts the upstream's model on the shelf, in one of its protocols, and has it forget earlier conversations."""
+        self.forget()
+        base_url = f"{self.url}/{'v1beta' if protocol == 'google_gemini' else 'v1'}"
+        slug = make_model(
+            make_provider(base_url, secret="sk-foreign-0123456789", protocol=protocol), "gpt-of-theirs"
+        ).slug
         synchronize(self.gateway)
         return slug
+
+    def forget(self) -> None:
+        """Has it forget earlier conversations: one of them knows a conversation by how it began."""
+        if self.name == "fakellm":
+            httpx.post(f"{self.url}/_fakellm/reset", trust_env=False).raise_for_status()
 
     def client(self, tenant: Tenant) -> OpenAI:
         """The official SDK, pointed at the gateway."""
@@ -211,3 +228,37 @@ def test_what_a_client_sends_arrives_untouched(foreign: Foreign, alice: Tenant) 
         assert alice.secret not in json.dumps(entry)
     for usage in Usage.objects.filter(model=model):
         assert (usage.prompt_tokens, usage.completion_tokens, usage.basis) == (321, 7, "reported")
+
+
+PROTOCOLS = {
+    "aimock": ("openai_chat", "openai_responses", "anthropic_messages", "google_gemini"),
+    "fakellm": ("openai_chat", "anthropic_messages"),
+}
+SURFACES = [(name, protocol) for name, protocols in PROTOCOLS.items() for protocol in protocols]
+
+
+@pytest.mark.filterwarnings("ignore:FUNCTION_CALL is not a valid")  # aimock ends Google's calls with this word
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize(("foreign", "protocol"), SURFACES, indirect=["foreign"])
+def test_every_sdk_loops_over_every_protocol_of_theirs(
+    foreign: Foreign, protocol: str, sdk: str, alice: Tenant
+) -> None:
+    """Two calls, their results and a text, whole and streamed; each answer is on the books as the client is told."""
+    model = foreign.model(protocol)
+    told = []
+    for stream in (False, True):
+        foreign.forget()
+        conversation = SDKS[sdk](foreign.gateway.url, alice.secret, model)
+        asked = conversation.ask(stream=stream)
+        calls = [(name, json.loads(given) if type(given) is str else given) for name, given in asked.calls]
+        assert calls == [("weather", json.loads(city)) for city in CITIES]
+        conversation.give("sunny")
+        answer = conversation.ask(stream=stream)
+        assert (answer.text, answer.calls) == (SUNNY, [])
+        told += [asked.usage, answer.usage]
+    rows = Usage.objects.filter(organization=alice.organization.id).order_by("created_at")
+    assert [(row.prompt_tokens, row.completion_tokens) for row in rows] == told
+    assert {row.status for row in rows} == {"completed"}
+    if foreign.name == "aimock":
+        assert told == [(50, 30), (90, 12)] * 2
+        assert {row.basis for row in rows} == {"reported"}

@@ -59,6 +59,27 @@ def test_a_hint_goes_to_a_provider_that_lists_it(gateway: Gateway, alice: Tenant
     assert json.loads(answer.json()["content"][0]["text"])["top_k"] == 3
 
 
+def test_breakpoints_go_to_a_chat_provider_that_lists_them(gateway: Gateway, alice: Tenant, echo: Model) -> None:
+    """Coding agents set them always; servers of OpenAI's protocols may refuse them, and texts in parts."""
+    cached = {"cache_control": {"type": "ephemeral"}}
+    texts = [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind.", **cached}]
+    tool = {"name": "f", "input_schema": {"type": "object"}, **cached}
+    alice.project.strict_params = True  # it changes no answer
+    alice.project.save()
+    synchronize(gateway)
+    answer = message(gateway, alice, echo, system=texts, tools=[tool])
+    assert ignored(answer) == "cache_control"
+    sent = json.loads(answer.json()["content"][0]["text"])
+    assert sent["messages"][0] == {"role": "system", "content": "Be brief.\nBe kind."}
+    assert "cache_control" not in sent["tools"][0]
+    Model.objects.filter(id=echo.id).update(supported_parameters=["cache_control", "tools"])
+    synchronize(gateway)
+    answer = message(gateway, alice, echo, system=texts, tools=[tool])
+    assert ignored(answer) is None
+    sent = json.loads(answer.json()["content"][0]["text"])
+    assert (sent["messages"][0]["content"], sent["tools"][0]["cache_control"]) == (texts, {"type": "ephemeral"})
+
+
 def test_a_parameter_that_the_list_lacks_is_named_as_the_client_called_it(
     gateway: Gateway, alice: Tenant, echo: Model
 ) -> None:

@@ -22,7 +22,7 @@ NAME = "anthropic_messages"
 # Where an offer does not take these, the chat form is what they are easily left out of.
 CHAT_FIRST = frozenset({"web_search_options", "response_format", "cache_control"})
 # Of another protocol's lists of parameters, as this one has them: what such an offer is not asked for by name.
-HINTS = ("top_k",)
+HINTS = ("top_k", "cache_control")
 
 
 def read(body: Any, raw_length: int, fields: Mapping[bytes, bytes]) -> ChatRequest:
@@ -48,7 +48,7 @@ def read(body: Any, raw_length: int, fields: Mapping[bytes, bytes]) -> ChatReque
         ),
         ignored=form.ignored,
         unchecked=tuple(name for name in form.ignored if name in body),
-        hints=tuple(name for name in HINTS if name in form.body),
+        hints=tuple(name for name in HINTS if name in form.body or (name == "cache_control" and asked.cache_control)),
         fields={
             name: fields[name.encode()].decode("latin-1")
             for name in ("anthropic-beta", "anthropic-version")

@@ -43,11 +43,13 @@ _CARRIED = frozenset(
         ),
         *("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format"),
         *("reasoning", "reasoning_effort", "thinking", "web_search_options", "service_tier"),
-        *("user", "user_id", "safety_identifier", "n", "modalities"),
+        *("user", "user_id", "safety_identifier", "n", "modalities", "prompt_cache_key", "prompt_cache_retention"),
         # the gateway's own, or of a stream that always has it
         *("provider", "model_routing_config", "usage", "include_reasoning", "stream_options", "metadata"),
     }
 )
+# Values that ask for what is so anyway.
+_NOTHING: Mapping[str, Any] = {"store": False, "logit_bias": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def body(chat: Mapping[str, Any], *, model: str, output_cap: int | None, stream:
         made["system"] = system
     if stream:
         made["stream"] = True
-    ignored = [name for name in chat if name not in _CARRIED]
+    ignored = [name for name in chat if name not in _CARRIED and chat[name] != _NOTHING.get(name, chat)]
     if wish is not None and thinking is None:
         ignored.append("reasoning")
     if not all(map(takes_stop, _listed(chat.get("stop") or ()))):

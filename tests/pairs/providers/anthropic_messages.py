@@ -84,7 +84,7 @@ def got(body: dict[str, Any]) -> Got:
                     inner = block["content"]
                     text = inner if type(inner) is str else "".join(part["text"] for part in inner)
                     turns.append(("result", block["tool_use_id"], text))
-    tools = tuple((tool["name"], tool["input_schema"]) for tool in body.get("tools") or ())
+    tools = tuple((tool["name"], tool.get("input_schema")) for tool in body.get("tools") or ())
     form = (body.get("output_config") or {}).get("format") or {}
     choice = body.get("tool_choice") or {}
     chosen = {"any": "required", "none": "none", "tool": choice.get("name"), "auto": ""}[choice.get("type", "auto")]

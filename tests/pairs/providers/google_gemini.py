@@ -75,7 +75,7 @@ def got(body: dict[str, Any]) -> Got:
                 who = "said" if content["role"] == "model" else "user"
                 before = turns.pop()[1] if turns and turns[-1][0] == who else ""  # a text may come in parts
                 turns.append((who, before + part["text"]))
-    declared = [one for tool in body.get("tools") or () for one in tool["functionDeclarations"]]
+    declared = [one for tool in body.get("tools") or () for one in tool.get("functionDeclarations", ())]
     tools = tuple((one["name"], one.get("parametersJsonSchema") or one.get("parameters")) for one in declared)
     config = body.get("generationConfig") or {}
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
@@ -83,7 +83,7 @@ def got(body: dict[str, Any]) -> Got:
     choice = calling.get("allowedFunctionNames", [choice])[0]
     system = "".join(part["text"] for part in (body.get("systemInstruction") or {"parts": ()})["parts"])
     schema = config.get("responseJsonSchema")
-    return Got(tuple(turns), system, config["maxOutputTokens"], tools, choice, image, schema)
+    return Got(tuple(turns), system, config.get("maxOutputTokens"), tools, choice, image, schema)
 
 
 def _calls(said: Said) -> list[dict[str, Any]]:

@@ -80,7 +80,6 @@ def got(body: dict[str, Any]) -> Got:
     turns: list[tuple[Any, ...]] = []
     image, system = None, ""
     for message in body["messages"]:
-        assert message["role"] == "user" or type(message.get("content")) in (str, type(None))
         match message["role"]:
             case "system" | "developer":
                 system += "".join(part["text"] for part in listed(message["content"]))

@@ -115,11 +115,11 @@ def got(body: dict[str, Any]) -> Got:
                 output = item["output"]
                 text = output if type(output) is str else "".join(part["text"] for part in output)
                 turns.append(("result", item["call_id"], text))
-    tools = tuple((tool["name"], tool.get("parameters")) for tool in body.get("tools") or ())
+    tools = tuple((tool["name"], tool.get("parameters")) for tool in body.get("tools") or () if "name" in tool)
     form = (body.get("text") or {}).get("format") or {}
     choice: Any = body.get("tool_choice") or ""
     choice = choice if type(choice) is str else choice["name"]
-    return Got(tuple(turns), system, body["max_output_tokens"], tools, choice, image, form.get("schema"))
+    return Got(tuple(turns), system, body.get("max_output_tokens"), tools, choice, image, form.get("schema"))
 
 
 _EMPTY: dict[str, dict[str, Any]] = {

@@ -193,13 +193,14 @@ def test_a_cap_without_room_for_thoughts_is_told() -> None:
 @pytest.mark.parametrize(
     ("fields", "kept", "ignored"),
     [
+        ({"store": False, "logit_bias": {}, "prompt_cache_key": "k", "prompt_cache_retention": "24h"}, {}, ()),
         ({"temperature": 1.7}, {"temperature": 1}, ("temperature",)),
         ({"temperature": 0.2, "top_p": 0.9}, {"temperature": 0.2}, ("top_p",)),
         ({"top_p": 0.9}, {"top_p": 0.9}, ()),
         ({"temperature": 0.2, "top_k": 5, "reasoning_effort": "low"}, {}, ("temperature", "top_k")),
         ({"temperature": 1, "top_p": 0.97, "reasoning_effort": "low"}, {"top_p": 0.97}, ()),
         (
-            {"seed": 1, "frequency_penalty": 1, "store": False, "glow": 2},
+            {"seed": 1, "frequency_penalty": 1, "store": True, "glow": 2},
             {},
             ("seed", "frequency_penalty", "store", "glow"),
         ),

@@ -67,12 +67,15 @@ def with_reasoning_content(messages: Sequence[dict[str, Any]]) -> list[dict[str,
 
 
 def with_plain_texts(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages, a content that is one text alone as a string: clients of other protocols write parts always, and
-    some servers of this one take them from users alone, or from nobody.
+    """The messages, a content that is plain texts alone as one string: clients of other protocols write parts always,
+    and some servers of this one take them from users alone, or from nobody. Those that take them put a line's end
+    between; an assistant's go on.
     """
     return [
-        {**message, "content": content[0]["text"]}
-        if type(content := message.get("content")) is list and len(content) == 1 and content[0].keys() == _TEXT_PART
+        {**message, "content": ("" if message["role"] == "assistant" else "\n").join(part["text"] for part in content)}
+        if type(content := message.get("content")) is list
+        and content
+        and all(part.keys() == _TEXT_PART for part in content)
         else message
         for message in messages
     ]

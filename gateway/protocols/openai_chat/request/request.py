@@ -253,7 +253,7 @@ def upstream_body(
     fit: Fit = WHOLE,
     prefill: str = "",
 ) -> bytes:
-    """The body for an upstream of this protocol, see `offered`. Of a client of another one a lone text is a string."""
+    """The body for an upstream of this protocol, see `offered`; texts of another one's client are strings."""
     body = offered(
         request,
         model=model,

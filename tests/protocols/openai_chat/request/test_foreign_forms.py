@@ -115,12 +115,12 @@ def test_a_signature_on_a_call_goes_to_its_maker_alone() -> None:
     assert read(messages=[messages[0], bare, messages[2]]).thoughts == set()
 
 
-def test_a_lone_text_of_another_protocol_s_client_is_a_string() -> None:
-    text, cached = (
-        {"type": "text", "text": "hi"},
-        {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
-    )
-    contents: list[Any] = [[text], [text, text], [cached], "hi", None]
-    messages = [{"role": "assistant", "content": content} for content in contents]
-    assert [message["content"] for message in with_plain_texts(messages)] == ["hi", *contents[1:]]
-    assert messages[0]["content"] == [text]
+def test_texts_of_another_protocol_s_client_are_one_string() -> None:
+    text, more = {"type": "text", "text": "hi"}, {"type": "text", "text": "you"}
+    cached = text | {"cache_control": {"type": "ephemeral"}}
+    picture = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+    untouched: list[Any] = [[text, cached], [text, picture], [], "hi", None]
+    for role, both in (("system", "hi\nyou"), ("user", "hi\nyou"), ("tool", "hi\nyou"), ("assistant", "hiyou")):
+        messages = [{"role": role, "content": content} for content in ([text], [text, more], *untouched)]
+        assert [message["content"] for message in with_plain_texts(messages)] == ["hi", both, *untouched]
+        assert messages[1]["content"] == [text, more]

@@ -1,0 +1,123 @@
+"""Frameworks as they are by default, with base URL and key set and nothing else, over providers of other protocols.
+
+`CLIENT_PROVIDERS=every` tries each over a provider of every protocol, as `make agents` does.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from billing.models import Usage
+from tests.clients.acting import BEGINS, Model, Provider, serving
+from tests.clients.foreign import node_with
+from tests.pairs.providers import PROVIDERS
+from tests.pairs.said import Call
+from tests.stage.cast import Tenant
+from tests.stage.product import ROOT, Gateway, environment, running, synchronize
+from tests.stage.shelf import make_model, make_provider
+
+SAID, OSLO = "good day to you", Call("call_a1", "weather", {"city": "Oslo"})
+CASES = {"chat": 1, "stream": 1, "schema": 1, "loop": 2, "streamed_loop": 2}  # and how many requests each takes
+# Each with one of the protocols that is not its own.
+CLIENTS = {
+    "openai_agents_sdk": "anthropic_messages",
+    "pydantic_ai_agent": "google_gemini",
+    "ai_sdk_openai.mjs": "openai_chat",
+    "langchain_openai_responses": "anthropic_messages",
+    "langchain_anthropic_chat": "google_gemini",
+    "langchain_google_chat": "openai_responses",
+}
+TRIED = [
+    pytest.param(client, protocol, id=f"{client}-{protocol}")
+    for client, other in CLIENTS.items()
+    for protocol in (PROVIDERS if os.environ.get("CLIENT_PROVIDERS") == "every" else (other,))
+]
+
+
+class Stage(NamedTuple):
+    """A provider, and a gateway that may dial it."""
+
+    provider: Provider
+    gateway: Gateway
+
+
+@pytest.fixture(scope="module")
+def stage(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One for all of them."""
+    with (
+        serving() as provider,
+        running(tmp_path_factory.mktemp("gateway"), EGRESS_ALLOW=provider.url) as (gateway,),
+    ):
+        yield Stage(provider, gateway)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """Node, and the folder where it finds the programs with what they import."""
+    folder = tmp_path_factory.mktemp("clients")
+    return node_with(ROOT / "tests" / "clients", folder), folder
+
+
+@pytest.mark.parametrize(("client", "protocol"), TRIED)
+def test_every_case(client: str, protocol: str, stage: Stage, alice: Tenant, request: pytest.FixtureRequest) -> None:
+    """It says hello, streams, runs a tool, and asks for a shape, and tells what the provider counted."""
+    row = make_provider(stage.provider.base_url(protocol), protocol=protocol, **PROVIDERS[protocol].FIELDS)
+    name = f"m-{row.slug}"
+    slug = make_model(row, name).slug
+    synchronize(stage.gateway)
+    model = Model(lambda offered: OSLO if OSLO.name in offered else None, SAID, json.dumps({"model": "m"}))
+    stage.provider.models[name] = model
+    command = [sys.executable, "-m", f"tests.clients.{client}"]
+    if client.endswith(".mjs"):
+        node, folder = request.getfixturevalue("node")
+        command = [*node, str(folder / client)]
+    ran = subprocess.run(
+        [*command, ",".join(CASES), slug, f"{stage.provider.url}/tool"],
+        cwd=ROOT,
+        env=environment(
+            OPENAI_BASE_URL=f"{stage.gateway.url}/v1",
+            OPENAI_API_KEY=alice.secret,
+            ANTHROPIC_BASE_URL=stage.gateway.url,
+            ANTHROPIC_API_KEY=alice.secret,
+            GOOGLE_GEMINI_BASE_URL=stage.gateway.url,
+            GOOGLE_API_KEY=alice.secret,
+            LANGSMITH_TRACING_V2="false",  # Whatever a developer's own environment says.
+            OPENAI_AGENTS_DISABLE_TRACING="1",
+        ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert not stage.provider.faults, stage.provider.faults.pop()
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"[-3000:]
+    told: dict[str, Any] = dict(zip(CASES, map(json.loads, ran.stdout.splitlines()), strict=True))
+    answers = itertools.count(1)
+    for case, requests in CASES.items():
+        if case == "schema":
+            assert told[case]["object"] == {"model": "m"}
+        else:
+            assert told[case]["text"] == SAID
+        if "stream" in case:
+            assert "".join(told[case]["pieces"]).removeprefix(BEGINS) == SAID
+        # The provider counts 1001 + 21 for its first answer, 1002 + 22 for its second, and so on.
+        numbers = [next(answers) for _ in range(requests)]
+        assert told[case]["usage"] == [sum(1000 + n for n in numbers), sum(20 + n for n in numbers)], case
+    assert model.asked[2].schema["properties"]["model"]["type"] == "string"
+    loops = [got.turns for got in model.asked if got.turns[-1][0] == "result"]
+    assert len(loops) == 2
+    for turns in loops:  # LangChain drops the ids of Google's calls; then they are others, but one for both
+        call, result = (next(turn for turn in turns if turn[0] == kind) for kind in ("call", "result"))
+        assert (call[2:], result) == ((OSLO.name, OSLO.arguments), ("result", call[1], "sunny in Oslo"))
+    rows = Usage.objects.filter(organization=alice.organization.id)
+    assert {(row.status, row.basis) for row in rows} == {("completed", "reported")}
+    assert sum(row.prompt_tokens or 0 for row in rows) == model.counted[0]
+    assert sum(row.completion_tokens or 0 for row in rows) == model.counted[1]
+    assert len(rows) == len(model.asked) == sum(CASES.values())
