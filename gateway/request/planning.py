@@ -184,7 +184,7 @@ def prepare(
         wanted.lacking = _lacking(asked, caller, routes, refusals)
     if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, first.model.id, hash(first.policy.providers)))
+        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
     kept = kept_seconds(asked.body, asked.cache_control)
     wanted.stays = kept > SEAT_SECONDS
     place = _seat(asked, caller, first, wanted) if first.seats else None
