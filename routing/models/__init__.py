@@ -4,6 +4,7 @@ from routing.models.health import ClosedBy, Ejection
 from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
 from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
+    FORMATS,
     AuthStyle,
     CapField,
     Credential,
@@ -18,6 +19,7 @@ from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, W
 
 __all__ = [
     "ALL_SIZES",
+    "FORMATS",
     "AuthStyle",
     "CapField",
     "ChoiceWeight",
