@@ -44,20 +44,20 @@ fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000)
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
 	$(BIN)/python -m tests.contract $(ARGS)
 
-pairs: environment ## Prove every pair of client and provider protocol, and write docs/protocols.md
+pairs: environment ## Prove every pair of client and provider protocol (make test: six tests of ten), and write docs/protocols.md
 	$(BIN)/python -m tests.pairs $(ARGS)
 
 agents: environment ## Have coding agents that nobody here wrote write a file, and frameworks loop, over every protocol
 	$(BIN)/python -m tests.clients.agents $(ARGS)
 
-faults: environment ## Play every fault of a provider, streamed and not, alone and with another, and print how it went
+faults: environment ## Play every fault of a provider, streamed and not, alone and with another (make test: half), and print it all
 	$(BIN)/python -m tests.faults $(ARGS)
 
 kills: environment ## Kill gateways 20 times, take the database away for 20 seconds (make test: 6 and 6)
 	KILLS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
 		tests/billing/backbone/test_database_away.py $(ARGS)
 
-properties: environment ## Try 400 examples of each property, and 20 seeds of the simulation (make test: 40 and 1)
+properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 40, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
 		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py $(ARGS)
 

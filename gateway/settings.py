@@ -135,10 +135,10 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 FORMAT_MODULE_PATH = "gateway.formats"
 
+# A gateway alone loads no page of the console, nor Celery, to which its buttons send.
 INSTALLED_APPS = [
-    "unfold",
-    "unfold.contrib.filters",
-    "django.contrib.admin",
+    *(["django.contrib.admin.apps.SimpleAdminConfig"] if SERVE == "gateway" else []),
+    *(["unfold", "unfold.contrib.filters", "django.contrib.admin"] if SERVE != "gateway" else []),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

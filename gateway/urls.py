@@ -1,11 +1,8 @@
-"""The API's paths, under /v1 and /api/v1 alike, and the console's."""
+"""The API's paths, under /v1 and /api/v1 alike, and the console's where it is served."""
 
-from django.contrib import admin
+from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path, re_path
-from django.views.generic import RedirectView
 
-from gateway.console import health_board, model_board, refusals
-from gateway.console.login import login
 from gateway.door.unknown import UNVERSIONED, UnknownPath
 from gateway.endpoints import (
     chat,
@@ -23,7 +20,7 @@ from gateway.endpoints import (
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
 
-handler403, handler404 = refusals.forbidden, refusals.not_found
+handler403, handler404 = "gateway.console.refusals.forbidden", "gateway.console.refusals.not_found"
 
 # A model of Google's protocol may stand behind its publisher, and a project's, as in Vertex.
 generate = [
@@ -101,13 +98,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(r"^(api/)?anthropic(/(?s:.*))?$", UnknownPath.as_view(protocol=messages.Messages.protocol)),
     re_path(r"^(v1beta1?|api/vertex-ai)(/(?s:.*))?$", UnknownPath.as_view(protocol=generate_content.Gemini.protocol)),
     re_path(rf"^(v1|api|{'|'.join(UNVERSIONED)})(/(?s:.*))?$", UnknownPath.as_view()),
-    path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
-    path("console/health/model/<int:model>/", admin.site.admin_view(model_board.board), name="health_model"),
-    path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
-    path(
-        "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
-    ),
-    path("console/login/", login),
-    path("console/", admin.site.urls),
-    path("", RedirectView.as_view(pattern_name="admin:index")),
 ]
+if settings.SERVE != "gateway":
+    urlpatterns.append(path("", include("gateway.console.urls")))

@@ -444,6 +444,7 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 50)
+    gc.enable()
 
 
 application = Application(settings.SERVE)

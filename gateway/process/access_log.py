@@ -8,14 +8,15 @@ import logging
 import sys
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-import structlog
 from django.conf import settings
 
 from accounts.callers import Caller
 from gateway.wire import strict_json
+from gateway.wire.log_lines import moment
 
 OFF, SAMPLED, ON = CHOICES = ("off", "sampled", "on")
 ONE_OF = 100
@@ -27,15 +28,6 @@ if logging.getLogger().isEnabledFor(logging.DEBUG):
 elif not logging.getLogger().isEnabledFor(logging.INFO):
     _kept = OFF
 _numbers = count()
-_lines = structlog.wrap_logger(
-    structlog.BytesLogger(sys.stderr.buffer),
-    processors=[
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.JSONRenderer(serializer=lambda line, **_: strict_json.dumps(line)),
-    ],
-    wrapper_class=structlog.BoundLogger,
-    cache_logger_on_first_use=True,
-)
 
 
 def is_wanted(status: int) -> bool:
@@ -48,8 +40,10 @@ def is_wanted(status: int) -> bool:
 def write(request_id: str, path: str, caller: Caller | None, status: int, began: float, generation: Any | None) -> None:
     """Writes the line of a request. `began` is `time.monotonic()`, `generation` its usage row, if it has one."""
     line: dict[str, Any] = {
+        "timestamp": moment(datetime.now(UTC)),
         "level": "info",
         "logger": "meterline.access",
+        "event": "request",
         "id": request_id,
         "path": path[:200],
         "status": status,
@@ -66,4 +60,5 @@ def write(request_id: str, path: str, caller: Caller | None, status: int, began:
             "completion_tokens": generation.completion_tokens,
         }
     with suppress(OSError):  # a full disk costs the line, not the answer
-        _lines.msg("request", **line)
+        sys.stderr.buffer.write(strict_json.dumps(line) + b"\n")
+        sys.stderr.buffer.flush()

@@ -3,37 +3,43 @@
 What others wrote is in some of them, so their length has a bound.
 """
 
+import json
 import logging
-from collections.abc import MutableMapping
-from typing import Any
-
-import structlog
+from datetime import UTC, datetime
 
 MOST_TEXT = 2_000  # characters of a line's event
 MOST_TRACE = 20_000  # and of a traceback
 
 
+class Lines(logging.Formatter):
+    """Shapes lines as `text`, or as JSON."""
+
+    def __init__(self, text: bool) -> None:
+        super().__init__()
+        self._text = text
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line = {
+            "timestamp": moment(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage()[:MOST_TEXT],
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)[-MOST_TRACE:]
+        if not self._text:
+            return json.dumps(line, ensure_ascii=False)
+        trace = "\n" + line["exception"] if record.exc_info else ""
+        return f"{line['timestamp']} [{line['level']:<8}] {line['event']} [{line['logger']}]{trace}"
+
+
 def formatter(text: bool) -> logging.Formatter:
     """The formatter of `logging`'s handlers; as `text`, or as JSON."""
-    processors = structlog.processors
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # says at INFO what is no news
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[
-            structlog.stdlib.add_log_level,
-            structlog.stdlib.add_logger_name,
-            processors.TimeStamper(fmt="iso", utc=True),
-            processors.format_exc_info,
-            _bounded,
-        ],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.dev.ConsoleRenderer(colors=False) if text else processors.JSONRenderer(ensure_ascii=False),
-        ],
-    )
+    return Lines(text)
 
 
-def _bounded(logger: Any, name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    line["event"] = str(line["event"])[:MOST_TEXT]
-    if "exception" in line:
-        line["exception"] = str(line["exception"])[-MOST_TRACE:]
-    return line
+def moment(at: datetime) -> str:
+    """A time in UTC, as lines have it."""
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")

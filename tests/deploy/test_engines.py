@@ -44,6 +44,21 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
+def stopped() -> Iterator[Path]:
+    """A state whose engines were started once, and stopped."""
+    with temporary_folder() as folder:
+        engines.start(folder / "state").stop()
+        yield folder / "state"
+
+
+@pytest.fixture
+def made(open_folder: Path, stopped: Path) -> Path:
+    """The same for a test of its own: to make a cluster takes longer than all that most tests do with it."""
+    subprocess.run(["cp", "-a", stopped, open_folder], check=True)
+    return open_folder / "state"
+
+
+@pytest.fixture(scope="module")
 def state() -> Iterator[Path]:
     """The state of `running`."""
     with temporary_folder() as folder:
@@ -203,28 +218,28 @@ def _tells(path: Path, passwords: list[str]) -> bool:
     return any(password in text for password in passwords)
 
 
-def test_a_second_start_keeps_data_passwords_and_ports(open_folder: Path) -> None:
-    with engines.start(open_folder) as running:
+def test_a_second_start_keeps_data_passwords_and_ports(made: Path) -> None:
+    with engines.start(made) as running:
         urls = running.urls
         note(urls["DATABASE_URL"], "kept")
-    with engines.start(open_folder) as running:
+    with engines.start(made) as running:
         assert running.urls == urls
         assert notes(urls["DATABASE_URL"]) == [("kept",)]
 
 
-def test_it_leaves_a_taken_port_to_the_stranger(open_folder: Path) -> None:
-    with engines.start(open_folder) as running:
+def test_it_leaves_a_taken_port_to_the_stranger(made: Path) -> None:
+    with engines.start(made) as running:
         ports = running.postgres.port, running.valkey.port
         note(running.urls["DATABASE_URL"], "kept")
     with (
         socket.create_server(("127.0.0.1", ports[0])),
         socket.create_server(("127.0.0.1", ports[1])),
-        engines.start(open_folder) as running,
+        engines.start(made) as running,
     ):
         assert not {running.postgres.port, running.valkey.port} & set(ports)
         assert notes(running.urls["DATABASE_URL"]) == [("kept",)]
         moved = running.urls
-    with engines.start(open_folder) as running:
+    with engines.start(made) as running:
         assert running.urls == moved
 
 
@@ -234,49 +249,47 @@ def test_two_starts_at_once_do_not_meet(open_folder: Path) -> None:
         note(two.urls()["DATABASE_URL"], "two")
 
 
-def test_a_held_state_is_refused_and_its_holder_undisturbed(open_folder: Path) -> None:
-    with engines.start(open_folder) as running:
+def test_a_held_state_is_refused_and_its_holder_undisturbed(made: Path) -> None:
+    with engines.start(made) as running:
         with pytest.raises(StateInUse, match=f"in use by process {os.getpid()}"):
-            engines.start(open_folder)
+            engines.start(made)
         note(running.urls["DATABASE_URL"], "still here")
         with redis.Redis.from_url(running.urls["REDIS_URL"]) as valkey:
             assert valkey.ping() is True
 
 
-def test_what_a_killed_supervisor_left_is_ended_and_its_data_kept(open_folder: Path) -> None:
-    supervised = Supervised(open_folder)
+def test_what_a_killed_supervisor_left_is_ended_and_its_data_kept(made: Path) -> None:
+    supervised = Supervised(made)
     urls = supervised.urls()
     note(urls["DATABASE_URL"], "committed")
     supervised.process.kill()
     supervised.process.communicate()
     left = [
-        *servers_on(open_folder / "postgres", "postgres", engine_uid()),
-        *servers_on(open_folder / "valkey", "valkey-server", engine_uid()),
+        *servers_on(made / "postgres", "postgres", engine_uid()),
+        *servers_on(made / "valkey", "valkey-server", engine_uid()),
     ]
     assert len(left) == 2
-    with engines.start(open_folder) as running:
+    with engines.start(made) as running:
         assert all(gone(pid) for pid in left)
         assert running.urls == urls
         assert notes(urls["DATABASE_URL"]) == [("committed",)]
 
 
-def test_a_program_that_only_names_the_folder_is_not_ended(open_folder: Path) -> None:
+def test_a_program_that_only_names_the_folder_is_not_ended(made: Path) -> None:
     """Such as an editor, or a backup, that the same user points at it."""
-    with engines.start(open_folder):
-        pass
     with subprocess.Popen(
-        ["/bin/sh", "-c", "read line", "sh", open_folder / "postgres", open_folder / "valkey"],
+        ["/bin/sh", "-c", "read line", "sh", made / "postgres", made / "valkey"],
         stdin=subprocess.PIPE,
         **as_account(unprivileged()),
     ) as editor:
-        with engines.start(open_folder):
+        with engines.start(made):
             assert editor.poll() is None
         editor.communicate(b"\n")
     assert editor.returncode == 0
 
 
-def test_killed_engines_come_back_with_everything_committed(open_folder: Path) -> None:
-    with engines.start(open_folder) as running:
+def test_killed_engines_come_back_with_everything_committed(made: Path) -> None:
+    with engines.start(made) as running:
         url = running.urls["DATABASE_URL"]
         for number in range(3):
             busy = psycopg.connect(url)
@@ -305,40 +318,40 @@ def test_a_first_start_may_be_killed_at_any_moment(open_folder: Path, moment: fl
     assert [path.name for path in open_folder.iterdir() if path.name.startswith("postgres-new")] == []
 
 
-def test_lost_passwords_are_made_anew_and_the_data_kept(open_folder: Path) -> None:
-    with engines.start(open_folder) as running:
+def test_lost_passwords_are_made_anew_and_the_data_kept(made: Path) -> None:
+    with engines.start(made) as running:
         lost = running.urls
         note(lost["DATABASE_URL"], "kept")
-    (open_folder / "engines.env").unlink()
-    with engines.start(open_folder) as running:
+    (made / "engines.env").unlink()
+    with engines.start(made) as running:
         assert notes(running.urls["DATABASE_URL"]) == [("kept",)]
         assert not set(lost.values()) & set(running.urls.values())
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(lost["DATABASE_URL"], port=running.postgres.port)
 
 
-def test_a_lock_file_whose_process_id_passed_to_a_stranger_does_not_stop_it(open_folder: Path) -> None:
+def test_a_lock_file_whose_process_id_passed_to_a_stranger_does_not_stop_it(made: Path) -> None:
     """As after a power cut: the number in the file is some other program of the same user by now."""
-    with engines.start(open_folder) as running:
+    with engines.start(made) as running:
         running.postgres.kill()
-        lock = open_folder / "postgres" / "postmaster.pid"
+        lock = made / "postgres" / "postmaster.pid"
         rest = lock.read_text().split("\n", 1)[1]
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, **as_account(unprivileged())) as stranger:
         lock.write_text(f"{stranger.pid}\n{rest}")
-        with engines.start(open_folder) as running:
+        with engines.start(made) as running:
             note(running.urls["DATABASE_URL"], "works")
             assert stranger.poll() is None
         stranger.communicate()
 
 
-def test_a_failed_start_says_why_and_leaves_nothing_running(open_folder: Path) -> None:
-    with engines.start(open_folder):
+def test_a_failed_start_says_why_and_leaves_nothing_running(made: Path) -> None:
+    with engines.start(made):
         pass
-    (open_folder / "postgres" / "global" / "pg_control").unlink()
+    (made / "postgres" / "global" / "pg_control").unlink()
     with pytest.raises(StartError, match="pg_control"):
-        engines.start(open_folder)
-    assert servers_on(open_folder / "postgres", "postgres", engine_uid()) == []
-    assert servers_on(open_folder / "valkey", "valkey-server", engine_uid()) == []
+        engines.start(made)
+    assert servers_on(made / "postgres", "postgres", engine_uid()) == []
+    assert servers_on(made / "valkey", "valkey-server", engine_uid()) == []
 
 
 def test_it_changes_nothing_that_it_did_not_make(open_folder: Path) -> None:
@@ -463,12 +476,12 @@ def test_another_users_state_is_refused_with_the_way_out(open_folder: Path) -> N
     assert "belongs to another user (uid 0). Set METERLINE_STATE to a folder of your own" in complaint
 
 
-def test_a_stop_is_an_end(open_folder: Path) -> None:
+def test_a_stop_is_an_end(made: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        supervised = Supervised(open_folder)
+        supervised = Supervised(made)
         supervised.urls()
         supervised.process.send_signal(number)
         _, complaint = supervised.process.communicate(timeout=60)
         assert (supervised.process.returncode, complaint) == (0, "")
-        assert servers_on(open_folder / "postgres", "postgres", engine_uid()) == []
-        assert servers_on(open_folder / "valkey", "valkey-server", engine_uid()) == []
+        assert servers_on(made / "postgres", "postgres", engine_uid()) == []
+        assert servers_on(made / "valkey", "valkey-server", engine_uid()) == []

@@ -261,61 +261,48 @@ def test_a_second_start_on_the_same_state_is_refused(demo: tuple[Demo, dict[str,
     assert ask(told).status_code == 200
 
 
-def test_the_next_run_has_the_same_key_and_data_and_a_stop_leaves_nothing(state: Path) -> None:
+def test_the_next_run_has_the_same_key_and_data_however_the_one_before_ended(state: Path) -> None:
+    """Asked to stop, killed, and ended by a process that died, in turn: each start prepares nothing that is there."""
     before = not_ours(Path(PLAIN["HOME"]))
     with Demo(state) as first:
         told = first.until_ready()
-        generation = ask(told).json()["id"]
-        started = first.processes()
-        assert len(started) >= 6  # two engines, a provider, the server, a worker, a beat
+        generations = [ask(told).json()["id"]]
+        assert len(first.processes()) >= 6  # two engines, a provider, the server, a worker, a beat
         printed = first.stop()
     assert first.processes() == set()
     assert not (state / "demo.env").exists()
     assert f"Bearer {told['API_KEY']}" in printed
     assert f"password {told['ADMIN_PASSWORD']}" in printed
-
-    with Demo(state, first.port) as second:
-        assert second.until_ready() == told
-        with psycopg.connect(_owner_url(state)) as books:
-            rows = books.execute("SELECT replace(id::text, '-', '') FROM billing_usage").fetchall()
-        assert rows == [(generation,)]
-        assert ask(told).status_code == 200
-        second.stop(signal.SIGINT)
-    assert second.processes() == set()
     after = not_ours(Path(PLAIN["HOME"]))
     assert {path: after[path] for path in before if path in after} == before
 
-
-def _owner_url(state: Path) -> str:
-    facts = Memory(state / "engines.env").all()
-    return (
-        f"postgresql://meterline_owner:{facts['METERLINE_OWNER_PASSWORD']}@127.0.0.1:{facts['POSTGRES_PORT']}/meterline"
-    )
-
-
-def test_a_killed_run_is_cleaned_up_by_the_next(state: Path) -> None:
-    with Demo(state) as first:
-        told = first.until_ready()
-        left = first.processes()
-        first.process.kill()
-        first.process.communicate()
     with Demo(state, first.port) as second:
-        assert second.until_ready()["API_KEY"] == told["API_KEY"]
-        assert not left & second.processes()
+        assert second.until_ready() == told
+        assert _generations(state) == generations
+        generations.append(ask(told).json()["id"])
+        left = second.processes()
+        second.process.kill()
+        second.process.communicate()
+
+    with Demo(state, first.port) as third:
+        assert third.until_ready() == told
+        assert not left & third.processes()
+        assert _generations(state) == generations
         assert ask(told).status_code == 200
-        second.stop()
-    assert second.processes() == set()
-
-
-def test_a_process_that_dies_is_named_and_ends_the_run(state: Path) -> None:
-    with Demo(state) as running:
-        running.until_ready()
-        (worker,) = [pid for pid in _children(running.process.pid) if "worker" in _arguments(pid)]
+        (worker,) = [pid for pid in _children(third.process.pid) if "worker" in _arguments(pid)]
         os.kill(worker, signal.SIGKILL)
-        printed = running.output()
-    assert running.process.returncode == 1
+        printed = third.output()
+    assert third.process.returncode == 1
     assert f"worker ended with -9. The end of {state / 'logs' / 'worker.log'}:" in printed
-    assert running.processes() == set()
+    assert third.processes() == set()
+
+
+def _generations(state: Path) -> list[str]:
+    """What was asked for so far, as the books have it."""
+    facts = Memory(state / "engines.env").all()
+    owner = f"meterline_owner:{facts['METERLINE_OWNER_PASSWORD']}"
+    with psycopg.connect(f"postgresql://{owner}@127.0.0.1:{facts['POSTGRES_PORT']}/meterline") as books:
+        return [id.hex for (id,) in books.execute("SELECT id FROM billing_usage ORDER BY created_at")]
 
 
 def _children(pid: int) -> list[int]:
@@ -331,7 +318,8 @@ def test_it_uses_engines_that_the_environment_names(state: Path, open_folder: Pa
         given = {name: installed.urls[name] for name in ("DATABASE_URL", "REDIS_URL")}
         with Demo(state, environment={**PLAIN, **given}) as running:
             assert ask(running.until_ready()).status_code == 200
-            running.stop()
+            running.stop(signal.SIGINT)
+        assert running.processes() == set()
         assert not (state / "postgres").exists()
         with psycopg.connect(given["DATABASE_URL"]) as books:
             assert books.execute("SELECT count(*) FROM billing_usage").fetchone() == (1,)

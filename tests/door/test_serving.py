@@ -68,7 +68,7 @@ def test_a_stranger_cannot_fill_the_consoles_memory_or_disk(console: Gateway) ->
 
 def test_a_form_of_the_console_arrives_whole_with_a_session(console: Gateway, alice: Tenant) -> None:
     def login(password: str, **cookies: str) -> httpx.Response:
-        with httpx.Client(base_url=console.url, cookies=cookies, trust_env=False) as client:
+        with httpx.Client(base_url=console.url, cookies=cookies, timeout=30, trust_env=False) as client:
             page = client.get(FORM)
             token = page.text.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]
             form = {"csrfmiddlewaretoken": token, "username": "nobody", "password": password, "next": "/console/"}

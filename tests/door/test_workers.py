@@ -23,7 +23,7 @@ from tests.stage.speech import events
 # The server with a supervisor that loses its patience soon, also with a worker that has not begun to serve.
 IMPATIENT = """
 import sys, gateway.door.server as server, gateway.door.workers as workers
-workers.STALLED_SECONDS, workers.START_SECONDS = 3, 15
+workers.STALLED_SECONDS, workers.START_SECONDS = 3, 60
 sys.exit(server.main())
 """
 

@@ -1,5 +1,6 @@
 """Every fault a provider can have: what the client is told, who is asked next, what is billed, and what is left."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,14 @@ from tests.faults.stage import Stage
 from tests.faults.upstreams import upstreams
 from tests.simulated.process import start as start_simulated
 from tests.stage.product import running
+
+# In `make test` by turns: every fault streamed and whole, alone and with another, but not in all four combinations.
+WHOLE = os.environ.get("FAULTS") == "whole"
+CELLS_HERE = [
+    cell
+    for cell in CELLS
+    if WHOLE or (ROWS.index(cell.row) + (cell.form == "streamed") + (cell.company == "alone")) % 2 == 0
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +32,7 @@ def stage(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             provider.until(10, sockets=0)  # those that were kept for a next request are closed in time
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+@pytest.mark.parametrize("cell", CELLS_HERE, ids=lambda cell: cell.id)
 def test_a_fault_is_told_billed_and_left_as_promised(stage: Stage, cell: Cell) -> None:
     stage.play(cell)
 

@@ -4,8 +4,10 @@ A scene is said in the provider's protocol (`providers`), asked for and heard in
 in neither (`said`). `python -m tests.pairs` prints how each pair went in each case, and writes docs/protocols.md.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -43,10 +45,28 @@ pairs = [
 ]
 
 
+WHOLE = os.environ.get("PAIRS") == "whole"
+
+
 def every_pair(test: Callable[..., None]) -> Callable[..., None]:
     for mark in pairs:
         test = mark(test)
     return test
+
+
+def every_pair_with(name: str, values: Iterable[str]) -> pytest.MarkDecorator:
+    """Every pair with each of the values, streamed and whole.
+
+    In `make test` by turns: each pair meets each value in one form, and each protocol each value in both.
+    """
+    cells = [
+        pytest.param(client, provider, stream, value, id=f"{form}-{provider}-{client}-{value}")
+        for (i, value), (j, client), (k, provider), (stream, form) in product(
+            enumerate(values), enumerate(CLIENTS), enumerate(PROVIDERS), ((False, "whole"), (True, "streamed"))
+        )
+        if WHOLE or (i + j + k) % 2 == stream
+    ]
+    return pytest.mark.parametrize(("client", "provider", "stream", name), cells)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +77,7 @@ def cell(request: pytest.FixtureRequest, record_property: Callable[[str, Any], N
     record_property("cell", (given["client"], given["provider"], case))
 
 
-@pytest.mark.parametrize("case", SCENES)
-@every_pair
+@every_pair_with("case", SCENES)
 def test_scene(play: Play, client: str, provider: str, stream: bool, case: str) -> None:
     question, said = SCENES[case]
     speaks = PROVIDERS[provider]
@@ -78,8 +97,7 @@ def test_scene(play: Play, client: str, provider: str, stream: bool, case: str) 
     assert (row.cached_tokens, row.reasoning_tokens) == (counts.cached, counts.thought)
 
 
-@pytest.mark.parametrize("choice", ["required", "none", "get_weather"])
-@every_pair
+@every_pair_with("choice", ["required", "none", "get_weather"])
 def test_tool_choice(play: Play, client: str, provider: str, stream: bool, choice: str) -> None:
     question = Question(tools=(WEATHER, NOW), choice=choice)
     speaks, said = PROVIDERS[provider], Said(TEXT)
@@ -95,8 +113,7 @@ THINKS = Said(TEXT, "First  I think: ja.", PROOF, calls=(OSLO, TIME), finish="to
 RESULTS = ((OSLO, "Schnee, -3 °C"), (TIME, "12:00"))
 
 
-@pytest.mark.parametrize("next", PROVIDERS)
-@every_pair
+@every_pair_with("next", PROVIDERS)
 def test_second_turn(play: Play, client: str, provider: str, stream: bool, next: str) -> None:
     question = Question(tools=(WEATHER, NOW), reasons=True)
     speaks = PROVIDERS[provider]
@@ -127,8 +144,7 @@ def test_second_turn(play: Play, client: str, provider: str, stream: bool, next:
 UNSIGNED = "skip_thought_signature_validator"
 
 
-@pytest.mark.parametrize("kind", ["invalid", "too_long", "limited", "overloaded"])
-@every_pair
+@every_pair_with("kind", ["invalid", "too_long", "limited", "overloaded"])
 def test_error_before(play: Play, client: str, provider: str, stream: bool, kind: str) -> None:
     status, data = PROVIDERS[provider].failure(kind)
     play.says(provider, data, stream=False, status=status)

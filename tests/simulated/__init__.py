@@ -121,9 +121,9 @@ answer's body leaves; a streamed token when its event does, a whole answer's tok
 Refusals and errors bill nothing.
 
 CONTROL. GET /control/state (waiting, sockets, answering, peak, requests, ended), GET /control/bill
-(lines since the last reset), GET /control/asked/NAME (the request that this recording was last played
-to), POST /control/release (`?n=2`: only the two that wait longest), POST /control/script/NAME (the body
-is the recording; see scripts.py for what the query may say), POST /control/model/NAME (the body is
-`key=value&...`: what NAME does from now on, under what a request's own options add), POST /control/reset
-(aborts answers under way, closes idle connections, forgets counters, recordings and behaviours; the
-bill's file stays). `--key` guards what is billed, and nothing else."""
+(lines since the last reset; `?after=1000` without the first thousand bytes), GET /control/asked/NAME
+(the request that this recording was last played to), POST /control/release (`?n=2`: only the two that wait
+longest), POST /control/script/NAME (the body is the recording; see scripts.py for what the query may say),
+POST /control/model/NAME (the body is `key=value&...`: what NAME does from now on, under what a request's
+own options add), POST /control/reset (aborts answers under way, closes idle connections, forgets counters,
+recordings and behaviours; the bill's file stays). `--key` guards what is billed, and nothing else."""

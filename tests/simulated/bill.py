@@ -77,9 +77,10 @@ class Bill:
         if os.write(self._file, data) != len(data):
             raise OSError("the bill's file took only part of a line")
 
-    def lines(self) -> bytes:
-        """The lines since the last reset, or since the start."""
-        return os.pread(self._file, os.fstat(self._file).st_size - self._since, self._since)
+    def lines(self, after: int = 0) -> bytes:
+        """The lines since the last reset, or since the start, without their first `after` bytes."""
+        begin = self._since + after
+        return os.pread(self._file, max(0, os.fstat(self._file).st_size - begin), begin)
 
     def reset(self) -> None:
         """Later calls of `lines` begin here; the file keeps everything."""

@@ -25,6 +25,8 @@ class SimulatedProvider:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.base_url = f"{self.url}/v1"
+        self._told: list[dict[str, Any]] = []  # of the bill, which grows all day and is looked at often
+        self._told_bytes = 0
 
     def bill(self) -> list[dict[str, Any]]:
         """The bill's end lines since the last reset, in the order the requests ended."""
@@ -32,7 +34,10 @@ class SimulatedProvider:
 
     def lines(self) -> list[dict[str, Any]]:
         """All of the bill's lines since the last reset, start and end."""
-        return [msgspec.json.decode(line) for line in self._control("GET", "bill").splitlines()]
+        news = self._control("GET", f"bill?after={self._told_bytes}")
+        self._told += map(msgspec.json.decode, news.splitlines())
+        self._told_bytes += len(news)
+        return self._told.copy()
 
     def state(self) -> dict[str, Any]:
         """What GET /control/state shows."""
@@ -78,6 +83,7 @@ class SimulatedProvider:
     def reset(self) -> None:
         """Aborts what is under way, closes idle connections, forgets counters, recordings, behaviours and the bill."""
         self._control("POST", "reset")
+        self._told, self._told_bytes = [], 0
 
     def stop(self) -> None:
         """SIGTERM, and waits for the end; what is under way is billed as aborted. Harmless when over."""

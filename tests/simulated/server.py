@@ -192,7 +192,7 @@ class Simulated:
                 case "GET", "state":
                     return 200, self.state()
                 case "GET", "bill":
-                    return 200, self.bill.lines()
+                    return 200, self.bill.lines(int(request.query.get("after", ["0"])[-1]))
                 case "GET", "asked" if name in self.scripts.asked:
                     asked = self.scripts.asked[name]
                     shown = {"path": asked.path, "target": asked.target, "headers": dict(asked.headers)}

@@ -4,6 +4,7 @@ import secrets
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.db import transaction
 
 from accounts.keys import digest, display_prefix, new_secret
 from accounts.models import ApiKey, Membership, Organization, Project, User
@@ -38,8 +39,12 @@ def make_key(project: Project, **fields: object) -> tuple[ApiKey, str]:
     return key, secret
 
 
+@transaction.atomic
 def make_tenant(name: str, role: Role = Role.OWNER) -> Tenant:
-    """A fresh organization called after `name`, unlike every other one."""
+    """A fresh organization called after `name`, unlike every other one.
+
+    It is there at once: each commit has every gateway that runs read its snapshot again.
+    """
     slug = f"{name}-{secrets.token_hex(4)}"
     organization = Organization.objects.create(slug=slug, name=name.title())
     project = Project.objects.create(organization=organization, slug="main", name="Main")

@@ -36,6 +36,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     named = os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")
     if not (named or hands_out):
         os.environ.update(cleanup.enter_context(first_free_engines()).urls)
+    if not hands_out:
+        gc.disable()  # until everything is collected: nothing of it is garbage
     return (yield)
 
 
@@ -52,6 +54,7 @@ def pytest_collection_finish() -> None:
     """What was collected stays, and is much: the garbage collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_setupnodes() -> None:

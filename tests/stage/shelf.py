@@ -1,4 +1,7 @@
-"""Catalog rows for tests: models offered by the simulated provider, or by any other address."""
+"""Catalog rows for tests: models offered by the simulated provider, or by any other address.
+
+What belongs together is committed together: each commit has every gateway that runs read its snapshot again.
+"""
 
 import secrets
 from collections.abc import Mapping
@@ -6,6 +9,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
+
+from django.db import transaction
 
 from billing.models import Rate, Tariff, TariffVersion
 from routing.models import Credential, Model, Offer, Provider
@@ -17,6 +22,7 @@ Price = tuple[str, str] | str
 BySize = Mapping[int, Mapping[str, Price]]
 
 
+@transaction.atomic(savepoint=False)
 def make_tariff(above: BySize = MappingProxyType({}), **rates: Price) -> Tariff:
     """A tariff in force since long ago; rates as `input=(cost, charge)`, or one number for both.
 
@@ -27,18 +33,22 @@ def make_tariff(above: BySize = MappingProxyType({}), **rates: Price) -> Tariff:
     return tariff
 
 
+@transaction.atomic(savepoint=False)
 def add_version(
     tariff: Tariff, effective_from: datetime, above: BySize = MappingProxyType({}), **rates: Price
 ) -> TariffVersion:
     """A further version of `tariff`."""
     version = TariffVersion.objects.create(tariff=tariff, effective_from=effective_from)
+    made = []
     for size, prices in {0: rates, **above}.items():
         for item, price in prices.items():
             cost, charge = (price, price) if isinstance(price, str) else price
-            Rate.objects.create(version=version, item=item, above=size, cost=Decimal(cost), charge=Decimal(charge))
+            made.append(Rate(version=version, item=item, above=size, cost=Decimal(cost), charge=Decimal(charge)))
+    Rate.objects.bulk_create(made)
     return version
 
 
+@transaction.atomic(savepoint=False)
 def make_provider(base_url: str, secret: str | None = None, **fields: Any) -> Provider:
     """A provider at `base_url`; with `secret` it has a credential."""
     fields.setdefault("auth_style", "bearer" if secret else "none")
@@ -52,6 +62,7 @@ def make_provider(base_url: str, secret: str | None = None, **fields: Any) -> Pr
     return provider
 
 
+@transaction.atomic(savepoint=False)
 def make_model(
     provider: Provider, upstream_model: str = "sim-small", tariff: Tariff | None = None, **fields: Any
 ) -> Model:
@@ -62,6 +73,7 @@ def make_model(
     return model
 
 
+@transaction.atomic(savepoint=False)
 def add_offer(
     model: Model,
     provider: Provider,

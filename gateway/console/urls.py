@@ -1,0 +1,20 @@
+"""The console's paths. They are loaded, and the console with them, by a process that serves it."""
+
+from django.contrib import admin
+from django.urls import path
+from django.views.generic import RedirectView
+
+from gateway.console import health_board, model_board
+from gateway.console.login import login
+
+urlpatterns = [
+    path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
+    path("console/health/model/<int:model>/", admin.site.admin_view(model_board.board), name="health_model"),
+    path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
+    path(
+        "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
+    ),
+    path("console/login/", login),
+    path("console/", admin.site.urls),
+    path("", RedirectView.as_view(pattern_name="admin:index")),
+]
