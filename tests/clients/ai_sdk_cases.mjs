@@ -33,16 +33,15 @@ async function whole(options) {
   return { text: result.text, usage: both(result.totalUsage), object: options.output && result.output };
 }
 
-const casesOf = (ask, more) => ({
+const casesOf = (ask) => ({
   chat: () => whole(ask("good day")),
   stream: () => streamed(ask("good day")),
-  loop: () => whole({ ...ask("what is the weather?"), ...looping, ...more }),
-  streamed_loop: () => streamed({ ...ask("what is the weather?"), ...looping, ...more }),
+  loop: () => whole({ ...ask("what is the weather?"), ...looping }),
+  streamed_loop: () => streamed({ ...ask("what is the weather?"), ...looping }),
   schema: () => whole({ ...ask("which model?"), output: Output.object({ schema: z.object({ model: z.string() }) }) }),
 });
 
-// `more`: further options of the loops.
-export async function run(provider, more = {}) {
-  const cases = casesOf(asking(provider), more);
+export async function run(provider) {
+  const cases = casesOf(asking(provider));
   for (const kind of kinds.split(",")) console.log(JSON.stringify(await cases[kind]()));
 }

@@ -5,5 +5,4 @@ import { openai } from "@ai-sdk/openai";
 
 import { run } from "./ai_sdk_cases.mjs";
 
-// Else it names what it was answered by references, and answers are not kept.
-await run(openai, { providerOptions: { openai: { store: false } } });
+await run(openai);

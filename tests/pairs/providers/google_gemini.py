@@ -66,9 +66,9 @@ def got(body: dict[str, Any]) -> Got:
             elif call := part.get("functionCall"):
                 if signature:
                     turns.append(("thought", "", signature))
-                turns.append(("call", call["id"], call["name"], call["args"]))
+                turns.append(("call", call.get("id"), call["name"], call["args"]))
             elif result := part.get("functionResponse"):
-                turns.append(("result", result["id"], result["response"]["output"]))
+                turns.append(("result", result.get("id"), result["response"]["output"]))
             elif blob := part.get("inlineData"):
                 image = blob["mimeType"], blob["data"]
             elif part["text"]:
