@@ -9,6 +9,8 @@ from gateway.console.login import login
 from gateway.door.unknown import UNVERSIONED, UnknownPath
 from gateway.endpoints import (
     chat,
+    completions,
+    embeddings,
     files,
     generate_content,
     generations,
@@ -43,6 +45,8 @@ generate = [
 v1 = [
     *generate,
     path("chat/completions", chat.ChatCompletions.as_view()),
+    path("completions", completions.Completions.as_view()),
+    path("embeddings", embeddings.Embeddings.as_view()),
     path("responses", responses.Responses.as_view()),
     path("messages", messages.Messages.as_view()),
     path("messages/count_tokens", messages.CountTokens.as_view()),

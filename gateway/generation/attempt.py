@@ -11,7 +11,7 @@ from gateway.generation.estimate import Estimate
 from gateway.generation.itinerary import Stop
 from gateway.process import telemetry
 from gateway.process.memory import Share
-from gateway.protocols.openai_chat import AnswerReader
+from gateway.protocols.sides import Answer
 from gateway.upstream.model_name import over_model
 from gateway.upstream.veil import veil_over
 from gateway.wire.errors import UpstreamFault
@@ -60,7 +60,7 @@ class Attempt:
         self.hidden: tuple[str, ...] = ()  # until something of it is sent
         self.row: Try
         self.memory = Share(organization, key)
-        self.reader: AnswerReader | None = None
+        self.reader: Answer | None = None
         self.fault: UpstreamFault | None = None
         self.relayed = self.seen_off = False
         self._health = health
