@@ -23,9 +23,7 @@ class Upstream:
     names_cap = False
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
-        """A batch of the texts. Raises `InvalidRequest` for tokens, or on a service whose embeddings are others."""
-        if asking.variant:
-            raise wrong("Embeddings are not to be had of this provider's variant.", "model", UNSUPPORTED)
+        """A batch of the texts. Raises `InvalidRequest` for tokens."""
         assert asked.spoken is not None
         body, model = asked.spoken.body, asking.model.removeprefix("models/")
         path = f"/models/{quote(model, safe='@.')}:batchEmbedContents"

@@ -15,10 +15,10 @@ from gateway.wire.errors import InvalidRequest, UpstreamFault
 HI = {"model": "models/e", "content": {"parts": [{"text": "hi"}]}}
 
 
-def sent(input: Any, variant: str = "", **fields: Any) -> tuple[VectorReader, Sent]:
+def sent(input: Any, **fields: Any) -> tuple[VectorReader, Sent]:
     """What reads the answer, and what a provider is sent."""
     asked = sides.read({"model": "m", "input": input, **fields})
-    made = Upstream().sent(asked, Asking("models/e", 0, Fit(), "", (), "", True, variant, Ours("g1", 1, "m")))
+    made = Upstream().sent(asked, Asking("models/e", 0, Fit(), "", (), "", True, "", Ours("g1", 1, "m")))
     assert asked.spoken is not None
     reader = VectorReader(asked.spoken.form, model="m")
     reader.understand(made)
@@ -42,10 +42,11 @@ def test_one_and_many_are_a_batch() -> None:
     assert many.ignored == ("input_type",)
 
 
-@pytest.mark.parametrize("asked", [{"input": [1, 2]}, {"input": [[1], [2]]}, {"input": "hi", "variant": "raw_predict"}])
-def test_what_it_has_no_words_for_is_refused(asked: Any) -> None:
-    with pytest.raises(InvalidRequest):
-        sent(**asked)
+@pytest.mark.parametrize("tokens", [[1, 2], [[1], [2]]])
+def test_it_reads_texts_alone(tokens: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        sent(tokens)
+    assert caught.value.param == "input"
 
 
 def test_its_answer_is_told_in_openais_form() -> None:
