@@ -141,6 +141,8 @@ class Attempt:
             reader = self.reader
             assert reader is not None
             written = reader.usage.completion if reader.usage is not None else estimate(reader.relayed_bytes)
+            if not reader.relayed_bytes:
+                written = max(1, written)  # an answer that says nothing, such as vectors, takes its time all the same
             self._trial.succeeded(time.monotonic(), written)
 
     def condemned(self, fault: UpstreamFault) -> None:
