@@ -229,7 +229,7 @@ def _offer(row: Sequence[Any]) -> Offer:
         quality,
         forced,
         tuple(_opened(credentials or (), provider.base_url)),
-        tuple(_version(*version, free) for version in versions or ()),
+        tuple(_version(*version, free=free) for version in versions or ()),
     )
 
 
@@ -245,7 +245,7 @@ def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Cre
 
 
 def _version(
-    id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]], free: tuple[str, ...]
+    id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]], *, free: Iterable[str]
 ) -> TariffVersion:
     found = ((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates)
     return TariffVersion(id, datetime.fromisoformat(effective_from), by_size(found, free=free))

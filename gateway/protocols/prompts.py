@@ -25,7 +25,8 @@ from gateway.wire.errors import InvalidRequest
 
 MAX_PROMPTS = 2048  # As OpenAI's.
 MAX_TOKEN = 2**31 - 1
-MOST_VALUES = 301_000  # of a body: as many tokens as OpenAI takes at once, and what is beside them
+MOST_TOKENS = 300_000  # of a request, where they come as tokens; as OpenAI's
+MOST_VALUES = MOST_TOKENS + 1_000 + MAX_PROMPTS  # of a body: those, and what is beside them
 _OWN_CHECKS = {name: CHECKS[name] for name in ("usage", "include_reasoning")}
 
 
@@ -93,7 +94,7 @@ def chat_form(
     fields that mean another thing there; None: nothing. Raises `InvalidRequest` for its wish for a route.
     """
     body, prompts = read.body, read.prompts
-    chat = {name: value for name, value in (body | changes).items() if value is not None and name != reads}
+    chat = {name: value for name, value in {**body, **changes}.items() if value is not None and name != reads}
     chat["messages"] = [{"role": "user", "content": text} for text in (*prompts.texts, *more)]
     routing = read_routing(body["provider"], dialect) if "provider" in body else None
     return ChatRequest(
@@ -135,7 +136,7 @@ def upstream_body(asked: ChatRequest, changes: Mapping[str, Any], withheld: Coll
     """
     assert asked.spoken is not None
     gone = OWN_FIELDS.union(withheld)
-    made = {name: value for name, value in asked.spoken.body.items() if name not in gone} | changes
+    made = {**{name: value for name, value in asked.spoken.body.items() if name not in gone}, **changes}
     dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
     return dumps({name: value for name, value in made.items() if value is not None or name not in changes})
 
@@ -154,7 +155,7 @@ def count(value: Any, param: str) -> Prompts:
     if not value:
         raise wrong(f"Parameter {param} can not be empty.", param)
     if type(value[0]) is int:
-        tokens = _tokens(value, param)
+        tokens = _tokens(value, param, 0)
         return Prompts(1, tokens, (), tokens)
     if len(value) > MAX_PROMPTS:
         raise wrong(f"Parameter {param} takes at most {MAX_PROMPTS} prompts. Send fewer.", param)
@@ -162,7 +163,7 @@ def count(value: Any, param: str) -> Prompts:
     for at, prompt in enumerate(value):
         if type(prompt) is not kind:
             raise _no_prompt(f"{param}[{at}]")
-        most += _tokens(prompt, f"{param}[{at}]") if kind is list else _bytes(prompt, f"{param}[{at}]")
+        most += _tokens(prompt, f"{param}[{at}]", most) if kind is list else _bytes(prompt, f"{param}[{at}]")
     return Prompts(len(value), most, (), most) if kind is list else Prompts(len(value), most, value)
 
 
@@ -179,10 +180,12 @@ def _bytes(text: Any, param: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _tokens(tokens: list[Any], param: str) -> int:
+def _tokens(tokens: list[Any], param: str, before: int) -> int:
     if not tokens:
         raise wrong(f"Parameter {param} can not be empty.", param)
-    if not all(type(token) is int and 0 <= token <= MAX_TOKEN for token in tokens):
+    if before + len(tokens) > MOST_TOKENS:
+        raise wrong(f"Parameter {param} takes at most {MOST_TOKENS} tokens in all. Send fewer at once.", param)
+    if set(map(type, tokens)) != {int} or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
         raise wrong(f"Parameter {param} must hold tokens: whole numbers from 0 to {MAX_TOKEN}.", param, TYPE)
     return len(tokens)
 

@@ -139,7 +139,7 @@ def test_an_offer_must_be_known_to_have_it(gateway: Gateway, alice: Tenant, simu
     add_offer(model, make_provider(simulated.base_url), "c-4?text=ok", priority=3, supported_parameters=HAS)
     synchronize(gateway)
     assert post(gateway, alice, {**asked, "suffix": "one"}).json()["choices"][0]["text"] == "ok"
-    plan = row(alice).plan
+    plan: Any = row(alice).plan
     assert [line[2:4] for line in plan["out"]] == [
         ["c-1?status=500", "built_in"],
         ["c-2?status=500", "built_in"],
@@ -259,7 +259,7 @@ def test_a_text_that_never_came_is_missed(gateway: Gateway, alice: Tenant, simul
     ):
         model = shelve(gateway, simulated.base_url, f"c-1?{simulated.script(name, said, content_type=kind)}")
         failed = post(gateway, alice, {"model": model.slug, "prompt": ["x", "y"]})
-        assert (failed.status_code, error(failed)["code"]) == (502, "truncated")
+        assert (failed.status_code, error(failed)["code"]) == (502, "upstream_truncated")
 
 
 def test_what_is_wrong_is_refused_by_name(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
