@@ -159,6 +159,7 @@ def test_an_offer_whose_protocol_has_none_is_left_out_by_name(
     assert len(plan["offers"]) == 1
 
 
+@pytest.mark.row("B075")
 def test_a_model_is_asked_for_what_it_makes_alone(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
@@ -246,6 +247,7 @@ def test_a_provider_that_counts_nothing_is_estimated(
 VECTOR = '{"index":0,"embedding":[1,2]}'
 
 
+@pytest.mark.row("B358")
 @pytest.mark.parametrize(
     "says",
     [
@@ -308,6 +310,7 @@ def test_a_client_that_leaves_pays_by_the_settlement_rule(
     assert usage.charge == Decimal(2 * prompt) / 1_000_000
 
 
+@pytest.mark.row("B357")
 def test_300_thousand_tokens_in_a_body_are_taken(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     model = shelve(gateway, simulated.base_url, "e-1?wrong_usage=missing")
     tokens = [[7] * 3_000] * 100
@@ -317,6 +320,7 @@ def test_300_thousand_tokens_in_a_body_are_taken(gateway: Gateway, alice: Tenant
     assert Usage.objects.filter(organization=alice.organization.pk).count() == 1
 
 
+@pytest.mark.row("B357")
 def test_what_is_wrong_is_refused_by_name(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     model = shelve(gateway, simulated.base_url, "e-1?status=500")
     for param, body in (
