@@ -180,8 +180,9 @@ class Attempt:
             if usage.prompt and (usage.completion or not reader.relayed_bytes):
                 return usage, Basis.REPORTED
         elif not self.relayed and not (reader is not None and reader.complete):
-            if self._trial is None or (fault is not None and (fault.kind in _REFUSALS or not fault.sent)):
+            failure = None if fault is None or fault.made else fault
+            if self._trial is None or (failure and (failure.kind in _REFUSALS or not failure.sent)):
                 return Tokens(), Basis.NOTHING
-            if (fault is not None and (reader is None or reader.usage is None)) or ours:
+            if (failure and (reader is None or reader.usage is None)) or ours:
                 return Tokens(), Basis.UNKNOWN
         return estimate.of(self.candidate, reader), Basis.ESTIMATED

@@ -276,15 +276,21 @@ def test_what_is_no_answer_is_never_one(
     assert [one["index"] for one in post(gateway, alice, asked).json()["data"]] == [0, 1]
 
 
-def test_an_answer_longer_than_a_provider_may_send_is_none(
+def test_who_asks_for_more_than_an_answer_may_hold_pays_for_it_and_nobody_rests(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
     model = shelve(gateway, simulated.base_url, "e-1", max_event_bytes=1 << 20)
-    failed = post(gateway, alice, {"model": model.slug, "input": ["a"] * 40, "dimensions": 4096})
-    assert failed.status_code == 502
+    add_offer(model, make_provider(simulated.base_url), f"e-2?id={alice.organization.slug}", priority=1)
+    synchronize(gateway)
+    failed = post(gateway, alice, {"model": model.slug, "input": ["12345678"] * 40, "dimensions": 4096})
+    assert (failed.status_code, error(failed)["code"], error(failed)["param"]) == (400, "answer_too_long", "input")
     assert error(failed)["message"] == (
         "The provider's answer is longer than 1048576 bytes. Send fewer inputs at once."
     )
+    usage = row(alice)
+    assert (usage.status, usage.basis, usage.prompt_tokens, usage.attempts) == ("failed", "estimated", 80, 1)
+    assert usage.charge == Decimal("0.000160")
+    assert post(gateway, alice, {"model": model.slug, "input": "north"}).status_code == 200
 
 
 def send(secret: str, body: dict[str, Any]) -> bytes:

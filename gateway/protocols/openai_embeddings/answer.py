@@ -12,7 +12,7 @@ import msgspec
 
 from billing.tokens import LARGEST, Tokens
 from gateway.protocols.openai_chat.answer import faults
-from gateway.protocols.openai_embeddings.request import Embeddings
+from gateway.protocols.openai_embeddings.request import READS, Embeddings
 from gateway.protocols.openai_embeddings.vectors import NoVector, read
 from gateway.protocols.sides import Sent, Vectors
 from gateway.wire import json_slices
@@ -22,6 +22,7 @@ from gateway.wire.sse import MAX_EVENT
 from gateway.wire.strict_json import number
 from routing.health.faults import Fault
 
+TOO_LONG = "answer_too_long"
 MAX_ID = 200  # characters kept of an upstream's id
 MOST_BESIDE = 1 << 20  # bytes of a value that is no vector
 _PRIVATE = frozenset({"cost", "cost_details"})  # what the provider bills the operator
@@ -201,8 +202,13 @@ class VectorReader:
                 return
 
     def _too_large(self) -> UpstreamFault:
+        """The request's own fault: nobody rests for it, no other offer makes such an answer again, and this one is paid
+        for.
+        """
         message = f"The provider's answer is longer than {self._most_bytes} bytes. Send fewer inputs at once."
-        return UpstreamFault(Fault.INVALID_RESPONSE, "the body is too long", message=message, unreadable=True)
+        fault = UpstreamFault(Fault.REJECTED, "the body is too long", message=message, code=TOO_LONG, param=READS)
+        fault.made, fault.told = True, True
+        return fault
 
 
 def _value(text: bytes) -> Any:

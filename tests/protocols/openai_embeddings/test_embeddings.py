@@ -227,7 +227,7 @@ def test_a_body_is_bounded_as_it_comes_and_as_it_goes() -> None:
     reader = VectorReader(spoken.form, model="m", most_bytes=100)
     with pytest.raises(UpstreamFault) as caught:
         reader.feed(b" " * 101)
-    assert caught.value.kind.value == "invalid_response"
+    assert (caught.value.code, caught.value.param, caught.value.retryable) == ("answer_too_long", "input", False)
     reader = VectorReader(spoken.form, model="m", most_bytes=100)
     reader.feed(b'{"data":[{"embedding":"%b"}]}' % packed([1 / 3] * 12).encode())
     with pytest.raises(UpstreamFault) as caught:
