@@ -166,7 +166,8 @@ def test_it_looks_at_every_size_of_prompt() -> None:
 def test_what_makes_vectors_needs_no_rate_for_what_it_writes(model: Model) -> None:
     client, offer = console(), model.offers.get()
     submit(client, url(Offer, "change", offer.pk), "offer_form", tariff=str(half().pk))
-    assert lacks([offer := model.offers.get()]) == {offer.pk: "a tariff without a rate for output"}
+    offer = model.offers.get()
+    assert lacks([offer]) == {offer.pk: "a tariff without a rate for output"}
     saved = submit(client, url(Model, "change", model.pk), "model_form", output_modalities="embeddings")
     assert (saved.status_code, said(saved), lacks([offer])) == (302, [], {})
     submit(client, url(Model, "change", model.pk), "model_form", output_modalities=["text", "embeddings"])

@@ -27,4 +27,5 @@ class Upstream(sides.Upstream):
         """The client's body, but for what the offer does not take."""
         assert asked.spoken is not None
         form: Completions = asked.spoken.form
-        return Sent(PATH, (), upstream_body(asked, asking), Source(form.choices))
+        path = sides.path_of(asking.variant, asking.model, PATH)
+        return Sent(path, (), upstream_body(asked, asking), Source(form.choices))

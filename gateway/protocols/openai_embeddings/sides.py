@@ -20,4 +20,5 @@ class Upstream(sides.Upstream):
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's body, but for what the offer does not take."""
-        return Sent(PATH, (), upstream_body(asked, asking))
+        path = sides.path_of(asking.variant, asking.model, PATH)
+        return Sent(path, (), upstream_body(asked, asking))

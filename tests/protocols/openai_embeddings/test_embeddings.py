@@ -141,6 +141,11 @@ def test_what_goes_on() -> None:
     }
 
 
+def test_a_deployment_has_its_name_in_the_path() -> None:
+    asking = Asking("up-1", 0, Fit(), "", (), "", True, "deployments", Ours("g1", 1, "m"))
+    assert sides.Upstream().sent(read(), asking).path == "/deployments/up-1/embeddings"
+
+
 def test_numbers_pass_as_they_are_written() -> None:
     answer = b'{"data":[{"index":0,"embedding":[0.1000,-1e-3]}],"usage":{"prompt_tokens":2,"total_tokens":2}}'
     reader = reading()

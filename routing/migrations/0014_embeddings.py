@@ -9,7 +9,7 @@ READABLE = [("text", "Text"), ("image", "Image"), ("audio", "Audio"), ("video", 
 
 
 class Migration(migrations.Migration):
-    dependencies = [("routing", "0012_protocols")]
+    dependencies = [("routing", "0013_auth_styles")]
     operations = [
         migrations.AlterField(
             "model",
