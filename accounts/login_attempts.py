@@ -15,14 +15,16 @@ WINDOW_SECONDS = 15 * 60
 TOGETHER, OF_NETWORK, OF_ACCOUNT = 5, 20, 100
 KNOWN_DAYS = 90  # how long a success is remembered
 
-COUNT = """
+# A window that begins later than in a moment is of before the clock was set back.
+_GOES_ON = "a.begun between now() - %(window)s * interval '1 second' and now() + interval '1 minute'"
+COUNT = f"""
     insert into accounts_loginattempts as a (place, begun, failures) values (%(place)s, now(), 1)
     on conflict (place) do update
-       set failures = case when a.begun < now() - %(window)s * interval '1 second' then 1 else a.failures + 1 end,
-           begun = case when a.begun < now() - %(window)s * interval '1 second' then now() else a.begun end
+       set failures = case when {_GOES_ON} then a.failures + 1 else 1 end,
+           begun = case when {_GOES_ON} then a.begun else now() end
     returning failures, ceil(extract(epoch from begun - now()) + %(window)s)::integer,
               coalesce(succeeded_at > now() - %(days)s * interval '1 day', false)
-"""
+"""  # noqa: S608 - constants of ours
 SUCCEEDED = """
     update accounts_loginattempts
        set failures = case when place = %(together)s then 0 else greatest(failures - 1, 0) end,

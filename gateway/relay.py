@@ -16,12 +16,12 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 from collections.abc import AsyncGenerator
-from functools import lru_cache, partial
+from functools import partial
 
 from gateway.files.named import inline_files
 from gateway.generation import reading
 from gateway.generation.attempt import Attempt
-from gateway.generation.dialling import Dialling, Pace
+from gateway.generation.dialling import Dialling, Pace, target
 from gateway.generation.generation import Generation
 from gateway.process.memory import NoRoom, Share
 from gateway.process.process import Process
@@ -30,12 +30,13 @@ from gateway.protocols.openai_chat import AnswerReader, Fit
 from gateway.protocols.openai_embeddings.answer import VectorReader
 from gateway.protocols.openai_embeddings.request import Embeddings
 from gateway.protocols.sides import Answer, Asking, ClientSide, Ours, UpstreamSide, Writer
+from gateway.request import sealed_ids
 from gateway.request.planning import Call
-from gateway.upstream.client import Dial, Target
+from gateway.upstream.client import Dial
 from gateway.upstream.reply import Reply
 from gateway.upstream.veil import VeiledEvents, veil_over
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault, let_go, not_carried
-from routing.base_url import parse_base_url, versioned
+from routing.base_url import versioned
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -99,7 +100,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
     ours = _ours(generation, candidate)
     writer = _client(call).writer(call.asked, ours)
     reader = _reader(generation, candidate, cap, fit, ours, writer)
-    asking = _asking(generation, candidate, cap, fit, ours)
+    asking = _asking(generation, attempt, cap, fit, ours)
     dial = _dial(process, generation, attempt, side, asking, reader)
     with Dialling(process, attempt, pace, dial, side, reader) as dialling:
         while (reply := await dialling.reply()) is None:
@@ -216,18 +217,24 @@ def _reader(
     )
 
 
-def _asking(generation: Generation, candidate: Candidate, cap: int | None, fit: Fit, ours: Ours) -> Asking:
+def _asking(generation: Generation, attempt: Attempt, cap: int | None, fit: Fit, ours: Ours) -> Asking:
+    call, candidate = generation.call, attempt.candidate
     offer, provider = candidate.offer, candidate.offer.provider
+    account = provider.slug if attempt.credential is None else attempt.credential.id.hex
+    tokens = call.input_tokens + candidate.output_cap
+    if offer.context_length:
+        tokens = min(tokens, offer.context_length)  # nobody reads more
     return Asking(
         model=offer.upstream_model,
         output_cap=cap,
         fit=fit,
         prefill=generation.said.rstrip(),  # blanks at its end do not go: some refuse them
-        takes=offer.supported_parameters,
+        takes=call.takes(candidate),
         cap_field=provider.cap_field,
         ask_usage=provider.stream_usage,
         variant=provider.variant,
         ours=ours,
+        sealed=partial(sealed_ids.seal, call.caller.organization, account, tokens),  # and nothing that holds the reader
     )
 
 
@@ -258,26 +265,15 @@ async def _dial_within(
         raise not_carried(refusal) from None
     accept = sent.stream_type if asked.stream else "application/json"
     path = versioned(sent.path, provider.api_version)
-    target = _target(provider.base_url, provider.connect_timeout, accept, path, sent.headers)
+    to = target(provider.base_url, provider.connect_timeout, accept, path, sent.headers)
     secret = attempt.credential.secret if attempt.credential else ""
-    signed = await process.signer.sign(provider.auth_style, secret, provider.region, target, sent.body)
+    signed = await process.signer.sign(provider.auth_style, secret, provider.region, to, sent.body)
     attempt.hidden = hidden = signed.hidden
     if sent.events is not None and (veil := veil_over(hidden)):
         # Frames are no text: nothing of them goes on but the events in them, nor can a part of one wait for the next.
         sent, hidden = sent._replace(events=VeiledEvents(sent.events, veil)), ()
     reader.understand(sent)
-    reply = await process.upstream.dial(Dial(target, signed.headers, sent.body, hidden, attempt.fresh))
+    reply = await process.upstream.dial(Dial(to, signed.headers, sent.body, hidden, attempt.fresh))
     if reply.status == 401:
         process.signer.refused(provider.auth_style, secret, signed)
     return reply
-
-
-@lru_cache(maxsize=1024)
-def _target(base_url: str, connect_timeout: float, accept: str, path: str, more: tuple[tuple[str, str], ...]) -> Target:
-    headers = (
-        ("Content-Type", "application/json"),
-        ("Accept", accept),
-        ("User-Agent", "meterline"),
-        *more,
-    )
-    return Target("POST", parse_base_url(base_url), path, headers, connect_timeout)

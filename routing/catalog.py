@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from accounts.sealing import CannotOpen, open_sealed
 from billing.pricing import Prices, Rate, by_size
-from routing.models import credential_place, never_written
+from routing.models import FORMATS, credential_place, never_written
 
 # A row for each active offer of each active model; an offer without a usable credential is there as well, so that a
 # plan can say why it left it out. Narrowed by appending `and`.
@@ -85,7 +85,7 @@ class Provider:
     cooldown: float  # seconds
     trains_on_data: bool
     retains_data: bool
-    reasoning_format: str  # of the thoughts it signs; empty: not known
+    reasoning_format: str  # of the thoughts it signs, its own or its protocol's; empty: not known
     max_event_bytes: int  # of one event, or of a whole body
     api_version: str  # that each call names; empty: none
     region: str  # that signatures are for; empty: it takes none
@@ -116,6 +116,12 @@ class Offer:
     forced: str  # the operator's word on its breaker: open, closed, or nothing
     credentials: tuple[Credential, ...]
     versions: tuple[TariffVersion, ...]
+
+    def opens(self, account: str) -> bool:
+        """Whether it is sold from an account: a credential by its id, or its provider by slug where that takes none."""
+        if not self.credentials:
+            return account == self.provider.slug
+        return any(one.id.hex == account for one in self.credentials)
 
     def tariff_at(self, now: datetime) -> TariffVersion | None:
         """The version in force at `now`, None when there is none: the price is unknown."""
@@ -214,6 +220,8 @@ def _offer(row: Sequence[Any]) -> Offer:
     model_inputs, model_context, model_cap, model_parameters = row[4], row[6], row[7], row[8]
     id, upstream, priority, weight, context, cap, inputs, parameters, quality, forced = row[15:25]
     provider = Provider(*row[25:44])
+    if not provider.reasoning_format and provider.protocol in FORMATS:
+        provider = replace(provider, reasoning_format=FORMATS[provider.protocol])
     credentials, versions = row[44:46]
     free = never_written(row[5])
     return Offer(

@@ -9,7 +9,7 @@ from gateway.door.answers import JSON, Answer, EventStream, json_answer, raw
 from gateway.door.view import ApiView
 from gateway.endpoints.queueing import Queue
 from gateway.files.named import look_up_files
-from gateway.generation import explaining
+from gateway.generation import counting, explaining
 from gateway.generation.estimate import prompt_tokens
 from gateway.process import process
 from gateway.process.heavy_bodies import is_light
@@ -19,7 +19,7 @@ from gateway.request.naming import find
 from gateway.request.parameters import IGNORED_HEADER, header_value
 from gateway.request.planning import prepare
 from gateway.wire import strict_json
-from gateway.wire.errors import GatewayError, InvalidRequest, RateLimited
+from gateway.wire.errors import GatewayError, InvalidRequest, RateLimited, let_go
 from gateway.wire.strict_json import BadJson
 
 queue = Queue()
@@ -94,18 +94,34 @@ class ChatCompletions(Chat):
 
 
 class Count(Chat):
-    """A view that counts the tokens of what it is asked, which costs nothing."""
+    """A view that counts the tokens of what it is asked, which costs nothing and is no more than a request of its key.
 
-    async def counted(self, **path: str) -> int:
-        """About how many tokens a request has: no provider is asked. Raises `GatewayError`."""
+    Nothing is held, billed or written.
+    """
+
+    field: ClassVar[str]  # of its answer, that is the count
+
+    async def counted(self, **path: str) -> Answer:
+        """What the provider counts that would be asked, where that speaks the client's protocol, else an estimate,
+        which says so. Raises `GatewayError`.
+        """
         here = process.current()
+        snapshot = here.snapshots.current
         asked = await self.asked(here, **path)
         try:
-            model, _ = find(here.snapshots.current, self.caller, asked.model)
+            model, _ = find(snapshot, self.caller, asked.model)
         except GatewayError as error:
             retell(error, asked)
             raise
-        return prompt_tokens(asked, model, here.tokenizers.bytes_a_token(model.slug))
+        try:
+            call = prepare(here, snapshot, self.caller, asked, new_hex(), self.request_id, self.fields, looking=True)
+        except GatewayError as error:  # who could not ask it now may still know how long it is
+            let_go(error)
+        else:
+            if (counted := await counting.counted(here, call)) is not None:
+                return json_answer({self.field: counted})
+        estimated = prompt_tokens(asked, model, here.tokenizers.bytes_a_token(model.slug))
+        return json_answer({self.field: estimated, "estimated": True})
 
 
 def retell(error: GatewayError, asked: ChatRequest) -> None:

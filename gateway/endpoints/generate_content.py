@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from gateway.door.answers import Answer, json_answer
+from gateway.door.answers import Answer
 from gateway.endpoints.chat import Chat, ChatCompletions, Count
 from gateway.process import process
 from gateway.protocols.google_gemini import sides
@@ -47,10 +47,12 @@ class StreamGenerateContent(GenerateContent):
 class CountContent(Count, Gemini):
     """POST /v1beta/models/{model}:countTokens, for whoever may call generateContent."""
 
+    field = "totalTokens"
+
     def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
         """A parsed body, of contents or of a whole request, checked. Raises `InvalidRequest`."""
         return sides.read_counted(body, raw_length, model=self.named(**path))
 
     async def post(self, request: HttpRequest, **path: str) -> Answer:
-        """Estimates the tokens of contents. Nothing is dialled, held, billed or written."""
-        return json_answer({"totalTokens": await self.counted(**path), "estimated": True})
+        """Counts the tokens of contents."""
+        return await self.counted(**path)

@@ -4,9 +4,9 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from gateway.door.answers import JSON, Answer
+from gateway.door.answers import Answer
 from gateway.endpoints.chat import ChatCompletions, Count
-from gateway.protocols.anthropic_messages import counting, sides
+from gateway.protocols.anthropic_messages import sides
 from gateway.protocols.openai_chat import ChatRequest
 
 
@@ -26,11 +26,12 @@ class CountTokens(Count):
 
     protocol = sides.NAME
     endpoint = "messages"
+    field = "input_tokens"
 
     def read(self, body: Any, raw_length: int, **path: str) -> ChatRequest:
         """A parsed body, which has no cap, checked. Raises `InvalidRequest`."""
         return sides.read({**body, "max_tokens": 1} if type(body) is dict else body, raw_length, self.fields)
 
     async def post(self, request: HttpRequest) -> Answer:
-        """Estimates the tokens of a message. Nothing is dialled, held, billed or written."""
-        return Answer(counting.answer(await self.counted(), is_estimate=True), JSON)
+        """Counts the tokens of a message."""
+        return await self.counted()

@@ -16,15 +16,16 @@ from gateway.process import process
 from gateway.wire.errors import TooManyReads, Unavailable
 
 # The row's lock orders what arrives at once. A call that waited for it may come from the minute before: it counts in
-# the newer one, and never winds the window back.
-COUNT = """
+# the newer one, and does not wind the window back. One that begins later is of before the clock was set back.
+_GOES_ON = "c.minute between excluded.minute and clock_timestamp() + interval '1 minute'"
+COUNT = f"""
     insert into gateway_readcount as c (key, endpoint, minute, reads)
     values (%s, %s, date_trunc('minute', clock_timestamp(), 'UTC'), 1)
     on conflict (key, endpoint) do update
-       set reads = case when excluded.minute > c.minute then 1 else c.reads + 1 end,
-           minute = greatest(c.minute, excluded.minute)
+       set reads = case when {_GOES_ON} then c.reads + 1 else 1 end,
+           minute = case when {_GOES_ON} then c.minute else excluded.minute end
     returning reads, ceil(extract(epoch from minute + interval '1 minute' - clock_timestamp()))::integer
-"""
+"""  # noqa: S608 - constants of ours
 
 
 async def read(caller: Caller, query: str, params: Sequence[object]) -> list[tuple[Any, ...]]:

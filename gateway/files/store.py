@@ -61,15 +61,18 @@ class Entry:
 COLUMNS = "id, filename, purpose, media_type, bytes, created_at, expires_at"
 OURS = "project_id = %(project)s and (expires_at is null or expires_at > now())"
 STORE = "select * from gateway_store_file(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-WRITE = """
+# A call that waited for the row may come from the hour before, and counts in the newer one; one that begins later is of
+# before the clock was set back.
+_GOES_ON = "w.hour between excluded.hour and clock_timestamp() + interval '1 minute'"
+WRITE = f"""
     insert into gateway_fileswritten as w (project, hour, bytes)
     values (%(project)s, date_trunc('hour', clock_timestamp(), 'UTC'), %(bytes)s)
     on conflict (project) do update
-       set bytes = case when excluded.hour > w.hour then excluded.bytes else w.bytes + excluded.bytes end,
-           hour = greatest(w.hour, excluded.hour)
-     where excluded.hour > w.hour or w.bytes + excluded.bytes <= %(most)s
+       set bytes = excluded.bytes + case when {_GOES_ON} then w.bytes else 0 end,
+           hour = case when {_GOES_ON} then w.hour else excluded.hour end
+     where not {_GOES_ON} or w.bytes + excluded.bytes <= %(most)s
     returning bytes
-"""
+"""  # noqa: S608 - constants
 FIND = f"select {COLUMNS} from gateway_storedfile where {OURS} and id = any(%(ids)s)"  # noqa: S608 - constants
 READ = "select substring(content from %s for %s) from gateway_storedfile where id = %s and project_id = %s"
 DELETE = f"delete from gateway_storedfile where {OURS} and id = %(id)s returning id"  # noqa: S608 - constants

@@ -31,6 +31,8 @@ class Estimate:
             self._said = said_bytes(asked.body)
         bytes_a_token = self._tokenizers.bytes_a_token(model.slug)
         prompt = prompt_tokens(asked, model, bytes_a_token, self._said)
+        if asked.spoken is not None and asked.spoken.kept is not None:  # its bound is a token a byte
+            prompt += estimate(asked.spoken.kept.tokens, bytes_a_token)
         written = 0 if reader is None else estimate(reader.relayed_bytes, bytes_a_token)
         if reader is not None and reader.unread_body:  # pictures may be in it, so it is at most what it may have
             unread = estimate(reader.unread_body, bytes_a_token)

@@ -106,7 +106,8 @@ class Itinerary:
 
     def _standings(self, candidates: Sequence[Candidate], now: float) -> list[Standing]:
         offers = [candidate.offer for candidate in candidates]
-        return self._health.standings(offers, self._size_class, now, self._organization)
+        account = self._plan.wanted.account
+        return self._health.standings(offers, self._size_class, now, self._organization, account)
 
     async def _with_another_credential(self, candidate: Candidate, now: float) -> Stop | None:
         (standing,) = self._standings([candidate], now)

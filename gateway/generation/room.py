@@ -38,4 +38,5 @@ def _prompt(call: Call, candidate: Candidate, bytes_a_token: float) -> int:
         + asked.images * model.image_token_bound
         + asked.audios * model.audio_token_bound
         + max(asked.files * model.file_token_bound, ceil(asked.file_bytes / bytes_a_token))
+        + ceil(call.plan.wanted.kept_tokens / bytes_a_token)
     )

@@ -15,7 +15,9 @@ Model = Annotated[str, Meta(description="A model's slug or alias.")]
 
 
 class ResponsesRequest(Struct):
-    """A request of OpenAI's Responses API. `previous_response_id` is refused: answers are not kept."""
+    """A request of OpenAI's Responses API. Nothing is kept here: `previous_response_id` is for providers that keep
+    their answers, see docs/responses.md.
+    """
 
     model: Model
     input: str | Objects
@@ -26,6 +28,8 @@ class ResponsesRequest(Struct):
     tools: Objects | None = None
     reasoning: dict[str, Any] | None = None
     text: Annotated[dict[str, Any], Meta(description="Its `format` asks for structured output.")] | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
 
 
 class ResponsesAnswer(Struct):
@@ -91,10 +95,10 @@ class MessagesEvent(Struct):
 
 
 class TokenCount(Struct):
-    """How many tokens a request has. It is estimated: no provider is asked."""
+    """How many tokens a request has: what the provider counts, or an estimate, which says so."""
 
     input_tokens: Annotated[int, Meta(ge=0)]
-    estimated: bool
+    estimated: bool | UnsetType = UNSET
 
 
 class MessagesErrorObject(Struct):
@@ -141,10 +145,10 @@ class CountContentRequest(Struct, rename="camel"):
 
 
 class TotalTokens(Struct, rename="camel"):
-    """How many tokens contents have. It is estimated: no provider is asked."""
+    """How many tokens contents have: what the provider counts, or an estimate, which says so."""
 
     total_tokens: Annotated[int, Meta(ge=0)]
-    estimated: bool
+    estimated: bool | UnsetType = UNSET
 
 
 class GoogleErrorObject(Struct):

@@ -79,21 +79,22 @@ class Rotations:
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()  # noqa: S311, no secret is drawn
-        self._turns: dict[Hashable, int] = {}
+        self._turns: dict[int, int] = {}  # by a number for who it is, however long a list of providers that names
 
     def coming(self, who: Hashable) -> int:
         """The number of the turn that is next, for whoever only looks."""
-        turn = self._turns.get(who)
+        turn = self._turns.get(hash(who))
         if turn is None:
             turn = self.turn(who) - 1
-            self._turns[who] = turn
+            self._turns[hash(who)] = turn
         return turn + 1
 
     def turn(self, who: Hashable) -> int:
         """The number of this turn, one more than that of the last."""
-        turn = self._turns.pop(who, None)
+        place = hash(who)
+        turn = self._turns.pop(place, None)
         turn = self._rng.randrange(1 << 16) if turn is None else turn + 1
-        self._turns[who] = turn
+        self._turns[place] = turn
         if len(self._turns) > MOST_ROTATIONS:
             del self._turns[next(iter(self._turns))]
         return turn

@@ -27,6 +27,16 @@ EVENTS = "text/event-stream; charset=utf-8"
 CHATS = frozenset({"text", "audio", "image"})
 
 
+class Kept(NamedTuple):
+    """An answer that an upstream keeps: the account that it is in (`Offer.opens`), its id there, and how many tokens it
+    is at most, with all that it goes on from.
+    """
+
+    account: str
+    id: str
+    tokens: int
+
+
 class Spoken(Struct, frozen=True, kw_only=True):
     """What a client said in a protocol that is not the chat form.
 
@@ -39,6 +49,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
     - `unchecked`: those of them that are fields of the body, and so go on to an offer of the same protocol
     - `hints`: fields of the chat form that OpenAI's protocols lack: only an offer that lists them is sent them
     - `fields`: header fields that go on to an offer of the same protocol
+    - `kept`: the answer that it goes on from
     - `stream_type`: the media type of a stream
     - `makes`: what a model must make to be asked this, one of them
     """
@@ -53,6 +64,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
     unchecked: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     fields: Mapping[str, str] = {}
+    kept: Kept | None = None
     stream_type: str = EVENTS
     makes: frozenset[str] = CHATS
 
@@ -88,9 +100,10 @@ class Asking(NamedTuple):
 
     - `model`: its name at the provider; `output_cap`: the cap to send, if any; `fit`: what the offer does not take
     - `prefill`: the beginning of an answer that is to be gone on with
-    - `takes`: the words of the offer's list of parameters
+    - `takes`: the words of the offer's list of parameters, as far as the policy lets it have them
     - `cap_field`, `ask_usage`, `variant`: the provider's columns
     - `ours`: for an answer that passes
+    - `sealed`: what a client is told in place of the id of an answer that the upstream keeps
     """
 
     model: str
@@ -102,6 +115,7 @@ class Asking(NamedTuple):
     ask_usage: bool
     variant: str
     ours: Ours
+    sealed: Callable[[str], str] = str
 
 
 class Answer(Protocol):
@@ -297,6 +311,17 @@ class Sent(NamedTuple):
     vectors: Vectors = Vectors()
 
 
+class Counting(NamedTuple):
+    """How an upstream is asked to count the tokens of a request: `path` behind its base URL, `headers` beside those of
+    every call, and the `field` of its answer that is the count.
+    """
+
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    field: str
+
+
 class ClientSide(Protocol):
     """How clients of a protocol ask and are answered."""
 
@@ -311,12 +336,20 @@ class ClientSide(Protocol):
 
 
 class UpstreamSide(Protocol):
-    """How upstreams of a protocol are asked and understood; `names_cap`: they demand an output cap."""
+    """How upstreams of a protocol are asked and understood.
+
+    - `names_cap`: they demand an output cap
+    - `max_stops`: how many stop sequences they take, if their offer says nothing else
+    """
 
     names_cap: bool
+    max_stops: int
 
     def sent(self, asked: "ChatRequest", asking: Asking) -> Sent:
         """What such an upstream is sent. Raises `InvalidRequest` for what it cannot be, by its path."""
+
+    def counting(self, asked: "ChatRequest", asking: Asking) -> Counting | None:
+        """How such an upstream counts what a client of its own protocol asks; None: it does not, or not this."""
 
     def chat_path(self, param: str) -> str:
         """The path of what such an upstream faults, as the chat form calls it, as far as that is known."""

@@ -14,7 +14,7 @@ from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
 from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
-from gateway.protocols import speakers
+from gateway.protocols import PROTOCOLS, speakers
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.request import MOST_SEARCHES
@@ -22,8 +22,10 @@ from gateway.protocols.sides import CHATS, Sent
 from gateway.request import choosing
 from gateway.request.attribution import calling_app
 from gateway.request.naming import reachable
-from gateway.request.parameters import NEVER_STRICT, check_modalities, fit, missing, supported_by
+from gateway.request.parameters import MOST_STOPS, NEVER_STRICT, check_modalities, fit, missing, supported_by
 from gateway.request.routes import Rules, plain
+from gateway.request.sealed_ids import PARAM, gone
+from gateway.request.side_effects import forgetting
 from gateway.request.wishes import wish
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, NotFound, UpstreamFault
@@ -33,6 +35,7 @@ from routing.health.faults import Fault
 from routing.health.health import State
 from routing.planning.ordering import Reason
 from routing.planning.plan import Candidate, Plan, Wanted, plan
+from routing.planning.policy import Policy
 from routing.planning.prospect import Prospect
 
 NO_MODALITIES: frozenset[str] = frozenset()
@@ -90,12 +93,17 @@ class Call(Struct):
             found = self._fits[offer.id] = fit_of(
                 self.asked,
                 candidate.model,
-                offer.supported_parameters,
+                self.takes(candidate),
                 self.dialect,
                 careful=self.careful,
                 thoughts=offer.provider.reasoning_format,
+                max_stops=PROTOCOLS[offer.provider.protocol].upstream.max_stops,
             )
         return found
+
+    def takes(self, candidate: Candidate) -> tuple[str, ...]:
+        """The words of an offer's list, without those that have something kept where the policy refuses that."""
+        return permitted(candidate.offer.supported_parameters, self.plan.policy)
 
     def be_careful(self) -> None:
         """A hard budget applies: what nobody knows might cost, and is withheld unless the project lets it pass."""
@@ -129,6 +137,11 @@ class Call(Struct):
             raise refusal
 
 
+def permitted(parameters: tuple[str, ...], policy: Policy) -> tuple[str, ...]:
+    """What of an offer's list a policy lets it have."""
+    return forgetting(parameters) if policy.refuses_retention else parameters
+
+
 def fit_of(
     asked: ChatRequest,
     model: Model,
@@ -138,11 +151,21 @@ def fit_of(
     strict: bool = False,
     careful: bool = False,
     thoughts: str = "",
+    max_stops: int = MOST_STOPS,
 ) -> Fit:
     """How an offer of `model` that takes these parameters meets a request. Raises `InvalidRequest` if `strict`."""
     supported = supported_by(parameters, model.capabilities)
     speaks = model.output_modalities
-    return fit(asked, supported, dialect, strict=strict, careful=careful, speaks=speaks, thoughts=thoughts)
+    return fit(
+        asked,
+        supported,
+        dialect,
+        strict=strict,
+        careful=careful,
+        speaks=speaks,
+        max_stops=max_stops,
+        thoughts=thoughts,
+    )
 
 
 def prepare(
@@ -183,11 +206,13 @@ def prepare(
             raise UpstreamFault(Fault.UNREACHABLE, "no model to choose", code="no_provider_available")
         routes = rules.following(routes)
     first = routes[0]
+    if wanted.account and first.policy.refuses_retention:
+        raise gone()  # who wants nothing kept goes on from nothing that is
     if caller.strict_params or first.mixed or len(routes) > 1:
         wanted.lacking = _lacking(asked, caller, routes, refusals)
     if first.policy.strategy == "round_robin":
         turn = process.rotations.coming if looking else process.rotations.turn
-        wanted.turn = turn((caller.organization, first.model.id, hash(first.policy.providers)))
+        wanted.turn = turn((caller.organization, first.model.id, first.policy.providers))
     kept = kept_seconds(asked.body, asked.cache_control)
     wanted.stays = kept > SEAT_SECONDS
     place = _seat(asked, caller, first, wanted) if first.seats else None
@@ -220,6 +245,7 @@ def _chosen(
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
     native, built_in = _native(asked, caller)
+    kept = asked.spoken.kept if asked.spoken is not None else None
     return Wanted(
         asked.text_bytes,
         asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
@@ -238,6 +264,8 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         tenant=caller.organization,
         protocols=native,
         built_in=built_in,
+        account=kept.account if kept is not None else "",
+        kept_tokens=kept.tokens if kept is not None else 0,
     )
 
 
@@ -268,15 +296,14 @@ def _lacking(
         model = route.model
         for kind in route.kinds:
             place = (model.id, kind.parameters)
+            takes = permitted(kind.parameters, route.policy)
             if caller.strict_params:
                 try:
-                    fit_of(asked, model, kind.parameters, named(caller.dialect), strict=True)
+                    fit_of(asked, model, takes, named(caller.dialect), strict=True)
                 except InvalidRequest as refusal:
                     refusals.append(refusal)
                     found[place] = 1
-            elif lacks := len(
-                missing(asked, supported_by(kind.parameters, model.capabilities), model.output_modalities)
-            ):
+            elif lacks := len(missing(asked, supported_by(takes, model.capabilities), model.output_modalities)):
                 found[place] = lacks
     return found
 
@@ -302,10 +329,14 @@ def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) ->
                 check_modalities(asked, candidate.offer.input_modalities)
     if Reason.PARAMETERS in reasons:
         return refusals[0]
+    if found.wanted.account and not any(one.offer.opens(found.wanted.account) for one in candidates):
+        return gone()
     if asked.spoken is not None and reasons & {Reason.PROTOCOL, Reason.BUILT_IN}:
         if asked.makes is not CHATS:
             message = f"No provider of the model '{asked.model}' is known to take such a request. Choose another model."
             return NotFound(message, code="model_not_supported", param="model")
+        if asked.spoken.only_native == (PARAM,):
+            return gone()
         return asked.spoken.nowhere(asked.model, (*asked.spoken.only_native, *asked.spoken.ignored)[0])
     slugs = sorted({candidate.model.slug for candidate in candidates})
     return UpstreamFault(Fault.UNREACHABLE, f"no usable offer of {', '.join(slugs)}", code="no_provider_available")

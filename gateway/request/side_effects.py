@@ -6,6 +6,7 @@ underscores: `serviceTier`, `Service-Tier` and `service_tier` are one.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from gateway.protocols.openai_chat.request.overrides import folded
@@ -59,6 +60,7 @@ _CALLS_OUT = (
     *("chat_template", "custom_logit_processor", "logits_processors"),
 )
 _KNOWN = frozenset(map(folded, (*_COSTS, *_REDIRECTS, *_KEEPS, *_CALLS_OUT)))
+_KEEPING, _KEEPING_STARTS = frozenset(map(folded, _KEEPS)), ("conversation", "session", "thread")
 _KNOWN_STARTS = ("search", "websearch", "webhook", "callback", "conversation", "session", "assistant", "thread")
 
 # Nobody's of the protocol, but known to shape the words of one answer and no more.
@@ -81,6 +83,12 @@ _HARMLESS = frozenset(
 )
 
 
+@lru_cache(maxsize=4096)
+def forgetting(parameters: tuple[str, ...]) -> tuple[str, ...]:
+    """A list of parameters without those that have something kept: a policy may refuse that, whatever is listed."""
+    return tuple(name for name in parameters if not _keeps(folded(name)))
+
+
 def side_effects(unknown: Iterable[str], body: Mapping[str, Any], supported: frozenset[str]) -> list[str]:
     """The fields nobody checked that do more than shape the answer, and are not `supported`, in the body's order.
 
@@ -93,6 +101,10 @@ def side_effects(unknown: Iterable[str], body: Mapping[str, Any], supported: fro
 def strange(unknown: Iterable[str], supported: frozenset[str]) -> list[str]:
     """The fields nobody knows to be harmless, and that are not `supported`."""
     return [name for name in unknown if name not in supported and folded(name) not in _HARMLESS]
+
+
+def _keeps(plain: str) -> bool:
+    return plain in _KEEPING or plain.startswith(_KEEPING_STARTS)
 
 
 def _does_more(name: str, value: Any) -> bool:

@@ -77,9 +77,17 @@ class Health:
         self._learnt_at = 0.0
 
     def standings(
-        self, offers: Sequence[Offer], size_class: int, now: float, tenant: UUID | None = None
+        self,
+        offers: Sequence[Offer],
+        size_class: int,
+        now: float,
+        tenant: UUID | None = None,
+        account: str = "",
     ) -> list[Standing]:
-        """How each of one model's `offers` stands for a tenant's requests, in their order."""
+        """How each of one model's `offers` stands for a tenant's requests, in their order.
+
+        `account`: no other may be used, see `Offer.opens`.
+        """
         found = []
         plain = True
         records = self._records
@@ -91,8 +99,8 @@ class Health:
             whose = tenant if record.failing and tenant in record.failing else None
             of = size_class if whose is None else (size_class, whose)
             standing = record.standings.get(of)
-            if alone:
-                standing = self._look(record, size_class, now, tenant)
+            if alone or account:
+                standing = self._look(record, size_class, now, tenant, account)
             elif standing is None or now >= record.fresh_until[of]:
                 if whose is not None:
                     record.find_failing(now)
@@ -181,8 +189,15 @@ class Health:
         record.standings.clear()
         return record
 
-    def _look(self, record: Record[Standing], size_class: int, now: float, tenant: UUID | None = None) -> Standing:
-        state, until, credential, cause = self._state(record.offer, now, tenant)
+    def _look(
+        self,
+        record: Record[Standing],
+        size_class: int,
+        now: float,
+        tenant: UUID | None = None,
+        account: str = "",
+    ) -> Standing:
+        state, until, credential, cause = self._state(record.offer, now, tenant, account)
         ttft, token, known = record.pace(size_class, now, now - self._learnt_at)
         seconds = None if ttft is None else ttft + TYPICAL_OUTPUT * (token or 0.0)
         return Standing(
@@ -199,11 +214,14 @@ class Health:
         )
 
     def _state(
-        self, offer: Offer, now: float, tenant: UUID | None
+        self, offer: Offer, now: float, tenant: UUID | None, account: str
     ) -> tuple[State, float, Credential | None, Fault | None]:
-        if offer.forced == "open" or (not offer.credentials and offer.provider.auth_style != "none"):
+        credentials = offer.credentials
+        if account:
+            credentials = tuple(one for one in credentials if one.id.hex == account)
+        if offer.forced == "open" or (not credentials and offer.provider.auth_style != "none"):
             return REFUSED, math.inf, None, None
-        first = offer.credentials[0] if offer.credentials else None
+        first = credentials[0] if credentials else None
         if not self.rests.open:
             return USABLE, 0.0, first, None
         find = self.rests.find
@@ -218,7 +236,7 @@ class Health:
         if first is None:
             return PROBE if probe else USABLE, 0.0, None, None
         soonest, probing, cause = math.inf, False, None
-        for credential in offer.credentials:
+        for credential in credentials:
             rests = [found for of in subjects(offer.id, credential.id)[1:] if (found := find(of, tenant))]
             until = max((found.until for found in rests), default=0.0)
             probed = max((found.probed_until for found in rests), default=0.0)

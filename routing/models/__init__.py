@@ -13,6 +13,7 @@ from routing.models.model import (
 )
 from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
+    FORMATS,
     AuthStyle,
     CapField,
     Credential,
@@ -27,6 +28,7 @@ from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, W
 
 __all__ = [
     "ALL_SIZES",
+    "FORMATS",
     "READABLE",
     "AuthStyle",
     "CapField",

@@ -45,6 +45,14 @@ class Protocol(models.TextChoices):
     GOOGLE_GEMINI = "google_gemini", "Google generateContent"
 
 
+# What the thoughts that a protocol's own providers sign say in `format`, where a provider's row says nothing else.
+FORMATS = {
+    Protocol.OPENAI_RESPONSES.value: "openai-responses-v1",
+    Protocol.ANTHROPIC_MESSAGES.value: "anthropic-claude-v1",
+    Protocol.GOOGLE_GEMINI.value: "google-gemini-v1",
+}
+
+
 class Variant(models.TextChoices):
     """How a service that sells a protocol is called, where that differs from its maker's."""
 

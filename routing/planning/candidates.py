@@ -63,6 +63,8 @@ class Wanted(Struct):
     - `turn`: counts the requests of a rotation
     - `tenant`: the organization that asks; None: none in particular
     - `protocols`: only offers that speak one of them can be asked this; empty: any. `built_in`: words they must list
+    - `account`: the only one that can be used (`Offer.opens`), since what the request goes on from is kept there, and
+      is `kept_tokens` at most
     """
 
     text_bytes: int
@@ -86,6 +88,8 @@ class Wanted(Struct):
     tenant: UUID | None = None
     protocols: frozenset[str] = frozenset()
     built_in: tuple[str, ...] = ()
+    account: str = ""
+    kept_tokens: int = 0
 
     def searches_at(self, offer: Offer) -> int:
         """Searches of the web that an offer may bill, at most."""
@@ -106,6 +110,8 @@ class Wanted(Struct):
             kept["protocols"] = sorted(self.protocols)
         if self.formats:
             kept["formats"] = sorted(self.formats)
+        if self.kept_tokens:
+            kept["kept_tokens"] = self.kept_tokens
         if self.images:
             kept["images"] = self.images
         if self.audios:

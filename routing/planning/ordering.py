@@ -40,6 +40,7 @@ class Reason(StrEnum):
     PARAMETERS = "parameters"
     PROTOCOL = "protocol"
     BUILT_IN = "built_in"
+    ELSEWHERE = "elsewhere"
     UNPRICED = "unpriced"
     TOO_DEAR = "too_dear"
     CREDIT = "credit"
@@ -73,6 +74,7 @@ WORDS: dict[Reason, str] = {
     Reason.PARAMETERS: "left out: it ignores parameters, and the caller is strict",
     Reason.PROTOCOL: "left out: it speaks another protocol, and the request says what that has no words for",
     Reason.BUILT_IN: "left out: its list of parameters lacks what is asked, such as a tool that its provider would run",
+    Reason.ELSEWHERE: "left out: what the request goes on from is kept elsewhere",
     Reason.UNPRICED: "left out: its price is unknown, and a hard budget or a highest price a request applies",
     Reason.TOO_DEAR: "left out: its worst case is above the key's highest price a request",
     Reason.CREDIT: "left out: what a hard budget has left does not cover it",

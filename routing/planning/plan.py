@@ -147,6 +147,7 @@ def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: D
         + wanted.images * model.image_token_bound
         + wanted.audios * model.audio_token_bound
         + max(wanted.files * model.file_token_bound, wanted.file_bytes)
+        + wanted.kept_tokens
     )
     part = Part(prospect, prospect.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
     able: Sequence[int] = prospect.every
@@ -169,7 +170,10 @@ def _able(part: Part, wanted: Wanted) -> list[int]:
     reasons = [_unable(prospect.model.id, kind, wanted) for kind in prospect.kinds]
     able = []
     for at in prospect.every:
-        if reason := reasons[prospect.kind_of[at]]:
+        reason = reasons[prospect.kind_of[at]]
+        if not reason and wanted.account and not prospect.offers[at].opens(wanted.account):
+            reason = Reason.ELSEWHERE
+        if reason:
             part.out[at] = reason
         else:
             able.append(at)
@@ -226,7 +230,7 @@ def _usable(part: Part, able: Sequence[int], wanted: Wanted, health: Health, siz
     prospect = part.prospect
     everyone = able is prospect.every
     offers = prospect.offers if everyone else [prospect.offers[at] for at in able]
-    found = health.standings(offers, size, wanted.clock, wanted.tenant)
+    found = health.standings(offers, size, wanted.clock, wanted.tenant, wanted.account)
     if everyone:
         part.standings = found  # type: ignore[assignment]
     else:

@@ -244,6 +244,7 @@ def _wanted(usage: Usage, kept: Mapping[str, Any]) -> Wanted:
         audios=kept.get("audios", 0),
         files=kept.get("files", 0),
         file_bytes=kept.get("file_bytes", 0),
+        kept_tokens=kept.get("kept_tokens", 0),
         searches=kept.get("searches", 0),
         modalities=frozenset(kept.get("modalities", ())),
         formats=frozenset(kept.get("formats", ())),

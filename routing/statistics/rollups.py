@@ -136,7 +136,7 @@ def _step() -> bool:
         if found is None:
             return True
         until, now = found
-        until = _begin(cursor, max(until, now - HOURS_KEPT), now)
+        until = _begin(cursor, min(max(until, now - HOURS_KEPT), now), now)  # ahead if the clock was set back
         again = AGAIN if (now - EPOCH) // EVERY == (until - EPOCH) // EVERY else LONG_AGAIN
         start = _floor(until - again, MINUTE)
         end = min(_floor(until, STEP) + STEP, _floor(now, MINUTE) + MINUTE)
@@ -182,7 +182,8 @@ def publish(window: Window) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         name = f"offers:{window}"
         found = take_mark(cursor, name)
-        if found is None or found[0] + PUBLISHED_EVERY[window] > found[1]:
+        # One that is ahead was published before the clock was set back.
+        if found is None or found[0] <= found[1] < found[0] + PUBLISHED_EVERY[window]:
             return
         now = found[1]
         # A window begins with a full minute or hour, and the running one comes on top.

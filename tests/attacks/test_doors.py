@@ -5,14 +5,17 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.db.models import F
 
 from accounts.models import Scope
+from gateway.models import FilesWritten
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant, make_key
-from tests.stage.product import ROOT, Gateway, running, synchronize
+from tests.stage.product import ROOT, Gateway, running
 
 TOKEN = "a-token-of-the-scraper"
 
@@ -92,7 +95,10 @@ def test_a_project_writes_so_much_an_hour_whatever_it_deletes(guarded: Gateway, 
     assert (status, code) == (429, "file_uploads_exhausted")
     assert 0 < int(headers["retry-after"]) <= 3600
     assert upload(charlie)[0] == 200
-    synchronize(guarded)
+    # As if the clock had been set back: that hour is over, whenever it comes.
+    FilesWritten.objects.filter(project=alice.project.pk).update(hour=F("hour") + timedelta(hours=2))
+    assert upload(alice)[0] == 200
+    assert FilesWritten.objects.get(project=alice.project.pk).bytes == 1000
 
 
 def test_secrets_of_a_deployment_are_its_owners_alone(tmp_path: Path) -> None:

@@ -6,17 +6,19 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.db import connection
+from django.db.models import F
 from django.test import Client, override_settings
 
-from accounts.login_attempts import OF_ACCOUNT, OF_NETWORK, TOGETHER
+from accounts.login_attempts import OF_ACCOUNT, OF_NETWORK, TOGETHER, Attempt
 from accounts.models import LoginAttempts, User
-from tests.stage.product import Gateway, running
+from tests.stage.product import Gateway, launch, running, until
 
 PASSWORD = "correct horse battery"
 
@@ -91,6 +93,15 @@ def test_names_are_not_kept(console: Gateway, operator: User) -> None:
     assert not LoginAttempts.objects.filter(place__contains="password").exists()
 
 
+def test_what_was_counted_before_the_clock_was_set_back_locks_nobody(operator: User) -> None:
+    tried = Attempt(operator.username, "192.0.2.50")
+    assert [tried.begin() for _ in range(TOGETHER)] == [0] * TOGETHER
+    assert 0 < tried.begin() <= 900
+    LoginAttempts.objects.update(begun=F("begun") + timedelta(hours=1))
+    assert [tried.begin() for _ in range(TOGETHER)] == [0] * TOGETHER
+    assert 0 < tried.begin() <= 900
+
+
 class Meeting(MD5PasswordHasher):
     """A hasher that has each hash wait for two others to be at work with it, for a second at most."""
 
@@ -118,6 +129,48 @@ def test_two_passwords_are_hashed_at_a_time(operator: User) -> None:
     with override_settings(**hasher), ThreadPoolExecutor(4) as pool:
         assert list(pool.map(attempted, range(4))) == [200] * 4
     assert not Meeting.met.is_set()
+
+
+# The console, whose passwords are hashed until the file that is named is there.
+SLOW = """
+import os, sys, time
+import gateway.door.server as server
+from django.conf import settings
+from django.contrib.auth.hashers import MD5PasswordHasher
+
+class Slow(MD5PasswordHasher):
+    algorithm = "slow"
+
+    def encode(self, password, salt):
+        open(f"{os.environ['HASHES']}-{password}", "w").close()
+        while not os.path.exists(os.environ["HASHES"]):
+            time.sleep(0.01)
+        return super().encode(password, salt)
+
+settings.PASSWORD_HASHERS = ["__main__.Slow"]
+sys.exit(server.main())
+"""
+
+
+def test_while_passwords_are_hashed_others_are_answered(database: None, tmp_path: Path, operator: User) -> None:
+    """The third waits for its turn; neither it nor those that are hashed keep the loop."""
+    hashes = tmp_path / "hashes"
+    gateway = launch(tmp_path, code=SLOW, SERVE="all", TRUSTED_PROXY_HOPS="1", HASHES=str(hashes))
+    try:
+        gateway.until_ready()
+        with ThreadPoolExecutor(3) as pool:
+            tries = [pool.submit(attempt, gateway, "nobody", str(n), f"192.0.2.{60 + n}") for n in range(3)]
+            until(lambda: len(list(tmp_path.glob("hashes-*"))) == 2)
+            assert gateway.client.get("/healthz").status_code == 200
+            assert gateway.client.get("/console/login/").status_code == 200
+            assert not any(one.done() for one in tries)
+            assert len(list(tmp_path.glob("hashes-*"))) == 2
+            hashes.touch()
+            assert [one.result().status_code for one in tries] == [200] * 3
+        assert len(list(tmp_path.glob("hashes-*"))) == 3
+    finally:
+        hashes.touch()
+        gateway.stop()
 
 
 def test_behind_tls_the_session_is_this_hosts_alone_and_half_a_day_old_at_most(

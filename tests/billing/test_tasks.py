@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from accounts.models import Change
-from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER
+from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP
 from billing.backbone.settlement import encode
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
 from billing.tasks import MONTHS_AHEAD
@@ -281,3 +282,23 @@ def test_what_the_last_gateway_left_when_it_died_is_settled_and_ended(worker: Wo
     assert not Hold.objects.filter(organization=alice.organization.pk).exists()
     assert not Lease.objects.filter(id=lease).exists()
     assert list(worker.spool.iterdir()) == []
+
+
+def test_without_a_gateway_the_worker_ends_their_holds_within_half_a_minute() -> None:
+    """It may say that it lives one time too late, and is believed all the same."""
+    every = product.conf.beat_schedule["resolve"]["schedule"].run_every
+    assert DEAD_AFTER + every < timedelta(seconds=30)
+    assert 2 * every <= LONGEST_GAP
+
+
+@pytest.mark.parametrize("name", product.conf.beat_schedule)
+def test_a_clock_that_is_set_back_keeps_no_task_waiting(name: str) -> None:
+    every = product.conf.beat_schedule[name]["schedule"]
+    seconds = every.run_every.total_seconds()
+    now = every.now()
+    assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
+    assert every.is_due(now + timedelta(hours=1)) == (True, seconds)
+    assert every.is_due(now - timedelta(seconds=seconds)) == (True, seconds)
+    due, left = every.is_due(now)
+    assert not due and seconds - 2 < left <= seconds
+    assert type(copy(every)) is type(every)  # by what pickle asks as well, when beat writes it down

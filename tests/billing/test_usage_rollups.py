@@ -244,6 +244,18 @@ def test_a_call_across_the_months_border_is_in_the_month_it_began_in_everywhere(
     assert f'"{eve:%Y-%m-%dT%H:%M:%S}.000000Z","{first:%Y-%m-%dT%H:%M:%S}' in line.replace(":10.", ":00.")
 
 
+def test_what_was_rolled_up_before_the_clock_was_set_back_is_rolled_up_anew(alice: Tenant) -> None:
+    """By the mark it is done for an hour to come."""
+    roll_up_usage()
+    now = datetime.now(UTC)
+    make_usage(alice, now)
+    Mark.objects.filter(name="usage").update(until=now + HOUR)
+    assert roll_up_usage()
+    assert [(row["starts_at"], row["requests"]) for row in rollups(alice, "hour")] == [
+        (now.replace(minute=0, second=0, microsecond=0), 1)
+    ]
+
+
 def test_what_a_clock_up_to_a_minute_ahead_has_named_is_not_missing(alice: Tenant) -> None:
     """An id is of its maker's clock: a range goes by the database's."""
     now = datetime.now(UTC)

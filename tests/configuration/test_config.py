@@ -5,19 +5,20 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
+from math import prod
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, models
 
 from accounts.keys import digest, new_secret
 from accounts.models import ApiKey, Organization, Project
-from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion, rate_name
+from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion, Usage, rate_name
 from gateway.configuration import apply
 from gateway.configuration.schema import SECTIONS
-from routing.models import Credential, Model, Offer, Provider
+from routing.models import Credential, Model, Offer, Policy, Provider
 from tests.configuration.desk import (
     IN_FORCE,
     KEY,
@@ -33,7 +34,9 @@ from tests.configuration.desk import (
     undone,
     whole,
 )
-from tests.stage.cast import make_key, make_tenant
+from tests.simulated.process import SimulatedProvider
+from tests.stage.cast import Tenant, make_key, make_tenant
+from tests.stage.product import Gateway, synchronize
 
 
 @pytest.fixture
@@ -401,3 +404,57 @@ def test_the_manual_names_every_field_and_every_variable() -> None:
     variables = set(re.findall(r'(?:env\.\w+|role_url)\("([A-Z_]+)"', sources))
     assert len(variables) > 15
     assert {name for name in variables if f"`{name}`" not in manual} == set()
+
+
+# The manual's tables of fields that have a default, in its order.
+TABLES = (Organization, Project, ApiKey, Policy, Provider, Credential, Tariff, TariffVersion, Model, Offer)
+
+
+def test_the_manual_names_the_defaults_there_are() -> None:
+    manual = (ROOT / "docs" / "configuration.md").read_text()
+    tables = [part.split("\n\n")[0] for part in manual.split("| field | type | default | meaning |\n")[1:]]
+    tables.pop(TABLES.index(Policy))  # budgets and limits: each is a row of its own
+    compared = 0
+    for table, model in zip(tables, TABLES, strict=True):
+        for row in table.splitlines()[1:]:
+            names, _, told = (cell.strip() for cell in row.strip("|").split("|")[:3])
+            for name in re.findall(r"`(\w+)`", names):
+                if told.startswith("`") and name in {column.name for column in model._meta.fields}:
+                    compared += 1
+                    assert (model.__name__, name, told) == (model.__name__, name, f"`{as_written(model, name)}`")
+    assert compared > 50
+    sources = (ROOT / "gateway" / "settings.py").read_text()
+    numbers = re.findall(r'env\.(?:int|float)\("([A-Z_]+)", default=([\d. *]+)\)', sources)
+    assert len(numbers) > 20
+    for name, factors in numbers:
+        value = prod(map(Decimal, factors.split("*")), start=Decimal(1))
+        assert f"| `{name}` | `{value.normalize():f}` |" in manual
+
+
+def as_written(model: type[models.Model], name: str) -> str:
+    """The default of a column as a file would say it."""
+    default = model._meta.get_field(name).get_default()  # type: ignore[union-attr]
+    match default:
+        case None | True | False:
+            return {None: "null", True: "true", False: "false"}[default]
+        case list():
+            return f"[{', '.join(default)}]"
+        case "":
+            return '""'
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def test_a_model_on_this_machine_answers_as_the_readme_has_it(
+    desk: Desk, gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    """Its file, with this machine's provider at another port; the operator's EGRESS_ALLOW names that."""
+    (example,) = re.findall(r"```yaml\n(providers:\n  here:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    renamed = {"here": f"{desk.slug}-here", "free": f"{desk.slug}-free", "local/mine": f"local/{desk.slug}"}
+    for old, new in {"http://127.0.0.1:8080/v1": simulated.base_url, **renamed}.items():
+        assert old in example
+        example = example.replace(old, new)
+    desk.apply(example)
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, f"local/{desk.slug}")
+    assert answer.status_code == 200
+    assert Usage.objects.get(model=f"local/{desk.slug}").charge == 0

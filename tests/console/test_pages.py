@@ -1,23 +1,29 @@
 """The console as a whole: who gets in, what no page may do, and what every page costs."""
 
+import html
+import re
 import secrets
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from urllib.parse import parse_qs
 from uuid import uuid4
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission
 from django.db import ProgrammingError, connection, models
+from django.db.models import Sum
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.console import Record, plain
 from accounts.models import Organization, Project, User
 from billing.admin import LEASE_DEAD
 from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
+from billing.ids import first_id
 from billing.models import Hold, Lease, Usage
 from gateway.models import StoredFile
 from tests.console.browser import (
@@ -273,3 +279,39 @@ def test_it_counts_gateways_alone(alice: Tenant) -> None:
     kinds = {row.pk: shown.model_admin.kind(row) for row in shown.queryset}
     assert EVERYBODY not in kinds
     assert (kinds.pop(HOUSEKEEPER), set(kinds.values()), len(kinds)) == ("worker", {"gateway"}, before + 2)
+
+
+def test_the_first_page_shows_money_short_and_exact(alice: Tenant) -> None:
+    make_usage(alice, charge=Decimal("1234.567891"))
+    (figure,) = (one for one in console().get(reverse("admin:index")).context["figures"] if one["title"] == "Charged")
+    midnight = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    total = Usage.objects.filter(pk__gte=first_id(midnight)).aggregate(sum=Sum("charge"))["sum"]
+    assert figure["value"] == f'<span class="number" title="${plain(total)}">${total:,.2f}</span>'
+
+
+@pytest.fixture(scope="module")
+def three(database: None) -> Iterator[list[Rows]]:
+    """Three rows of every page."""
+    made = [make_rows(make_tenant("alice")) for _ in range(3)]
+    yield made
+    for rows in made:
+        rows[Hold].delete()
+
+
+@pytest.mark.parametrize("model", PAGES, ids=lambda model: model.__name__)
+def test_a_list_that_is_walked_by_its_links_keeps_what_was_asked(
+    model: type[models.Model], three: list[Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = admin.site._registry[model]
+    monkeypatch.setattr(page, "list_per_page", 1)
+    asked = {"o": "1", **({"q": "alice"} if page.search_fields and not isinstance(page, Record) else {})}
+    client, seen = console(), []
+    for number in range(1, 4):
+        response = client.get(url(model, "changelist"), {**asked, "p": str(number)})
+        (row,) = response.context["cl"].result_list
+        seen.append(row.pk)
+        links = [parse_qs(html.unescape(link)) for link in re.findall(r'href="\?([^"]*)"', response.content.decode())]
+        after = [link for link in links if link.get("p") == [str(number + 1)]]
+        assert after or number == 3
+        assert all(link == {name: [value] for name, value in asked.items()} | {"p": link["p"]} for link in after)
+    assert len(set(seen)) == 3

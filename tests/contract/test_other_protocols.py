@@ -98,6 +98,24 @@ def test_a_turn_that_lost_its_signature_does_not_think_and_says_so(
     assert "thinking" not in provider.sent
 
 
+@pytest.mark.row("B062")
+def test_a_strict_project_is_refused_a_turn_that_lost_its_signature(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    """Whether such a turn is answered without a thought or refused is the project's setting."""
+    provider = Provider(simulated, "anthropic_messages", max_output=8000)
+    alice.project.strict_params = True
+    alice.project.save()
+    synchronize(gateway)
+    said: dict[str, Any] = {"messages": turn(), "tools": [TOOL]}
+    refused = gateway.chat(alice.secret, provider.model.slug, **said, reasoning={"max_tokens": 2000})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"], error["code"]) == (400, "reasoning", "unsupported_parameter")
+    with pytest.raises(ValueError, match="asked"):
+        print(provider.sent)
+    assert gateway.chat(alice.secret, provider.model.slug, **said).status_code == 200
+
+
 @pytest.mark.row("B080")
 def test_a_cap_is_always_named(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     provider = Provider(simulated, "anthropic_messages", max_output=777)

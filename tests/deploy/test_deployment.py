@@ -17,6 +17,7 @@ from deploy.run import run
 from deploy.state import CHECKOUT, StartError
 from gateway.checks import secrets_are_set
 from gateway.door.serving import CUT_SECONDS
+from gateway.openapi.operations import OPERATIONS
 
 TEXT = (CHECKOUT / "docker-compose.yml").read_text()
 
@@ -99,6 +100,13 @@ def test_the_demo_does_not_cut_what_a_coding_agent_writes() -> None:
     assert all(model.get("max_output", 16_384) >= 16_384 for model in demo["models"].values())
 
 
+def test_what_the_pages_of_the_api_ask_for_is_in_the_demo() -> None:
+    demo = yaml.safe_load((CHECKOUT / "deploy" / "demo.yaml").read_text())
+    asked = [row.sample["model"] for row in OPERATIONS.values() if row.sample and "model" in row.sample]
+    asked += [row.names["name"] for row in OPERATIONS.values() if "name" in row.names]
+    assert set(asked) - {"$FILE"} == {"demo/swift"} <= demo["models"].keys()
+
+
 @pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{page.name}" for page in CHECKOUT.glob("docs/*.md"))])
 def test_what_is_to_be_typed_can_be_pasted(page: str) -> None:
     blocks = re.findall(r"^ *```(?:sh|bash|shell)\n(.*?)^ *```", (CHECKOUT / page).read_text(), re.M | re.S)
@@ -108,7 +116,7 @@ def test_what_is_to_be_typed_can_be_pasted(page: str) -> None:
 
 def test_what_a_newcomer_has_to_know_is_said() -> None:
     readme = (CHECKOUT / "README.md").read_text()
-    for words in ("METERLINE_STATE", "pip install openai", ".mjs"):
+    for words in ("METERLINE_STATE", "pip install openai", ".mjs", "about 1 GB", "on 127.0.0.1\nalone"):
         assert words in readme, words
     assert "docker compose run --rm migrate createsuperuser" in TEXT  # the first user of the console
 

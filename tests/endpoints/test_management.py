@@ -147,13 +147,20 @@ def test_a_key_reads_so_many_times_a_minute_whichever_process_answers(
 
 
 @pytest.mark.row("B324")
-def test_a_new_minute_counts_anew(strict: list[Gateway], alice: Tenant) -> None:
+@pytest.mark.parametrize(
+    ("minutes", "status", "reads"),
+    [(-1, 200, 1), (1, 422, 10), (60, 200, 1)],
+    ids=["a new minute", "a call that waited", "a clock that was set back"],
+)
+def test_a_new_minute_counts_anew(strict: list[Gateway], alice: Tenant, minutes: int, status: int, reads: int) -> None:
     key, secret = make_key(alice.project, scopes=["management"])
-    earlier = timezone.now() - timedelta(minutes=1)
-    ReadCount.objects.create(key=key.id, endpoint="balance", minute=earlier.replace(second=0, microsecond=0), reads=9)
+    latest = timezone.now().replace(second=0, microsecond=0) + timedelta(minutes=minutes)
+    ReadCount.objects.create(key=key.id, endpoint="balance", minute=latest, reads=9)
     synchronize(*strict)
-    assert get(strict[0], BALANCES[0], secret).status_code == 200
-    assert ReadCount.objects.get(key=key.id).reads == 1
+    answer = get(strict[0], BALANCES[0], secret)
+    assert answer.status_code == status
+    found = ReadCount.objects.get(key=key.id)
+    assert (found.reads, found.minute <= timezone.now()) == (reads, status == 200)
 
 
 @pytest.mark.row("B324")

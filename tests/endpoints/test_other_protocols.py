@@ -14,6 +14,7 @@ from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
 from tests.stage.protocols import CONTENTS, HI, Provider, generate, message, post, respond
 from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
+from tests.stage.speech import events
 
 
 def ignored(answer: httpx.Response) -> str | None:
@@ -230,6 +231,19 @@ def test_what_an_offer_cannot_be_asked_for_goes_to_the_next_one_and_costs_nothin
         print(messages.sent)  # it was asked nothing
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_stop_sequence_is_looked_for_where_the_protocol_has_none(
+    streams: bool, gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    provider = Provider(simulated, "openai_responses", plays="text.sse" if streams else "text.json")
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, provider.model.slug, stop=["世界"], stream=streams)
+    assert (answer.status_code, "stop" in provider.sent) == (200, False)
+    told = [event["choices"][0] for event in events(answer.text)[:-1]] if streams else answer.json()["choices"]
+    said = "".join(choice.get("delta", choice.get("message")).get("content") or "" for choice in told)
+    assert (said, told[-1]["finish_reason"]) == ("Grüß dich, ", "stop")
+
+
 # --- refusals
 
 
@@ -248,17 +262,6 @@ def test_a_refusal_names_what_the_client_said(gateway: Gateway, alice: Tenant, s
     parts = [{"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}]
     error = generate(gateway, alice, model, contents=[{"role": "user", "parts": parts}]).json()["error"]
     assert error["details"][1]["fieldViolations"][0]["field"].startswith("contents[0].parts[0]")
-
-
-def test_answers_are_not_kept(gateway: Gateway, alice: Tenant, echo: Model) -> None:
-    synchronize(gateway)
-    refused = respond(gateway, alice, echo, previous_response_id="resp_1")
-    error = refused.json()["error"]
-    assert (refused.status_code, error["param"], error["code"]) == (
-        400,
-        "previous_response_id",
-        "unsupported_parameter",
-    )
 
 
 def test_a_websocket_is_told_to_go_on_over_http(gateway: Gateway, alice: Tenant) -> None:

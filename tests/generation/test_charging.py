@@ -35,9 +35,18 @@ def hard(tenant: Tenant, amount: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize(("served", "cost"), [("default", Decimal("0.0045")), ("priority", None), ("flex", None)])
+@pytest.mark.parametrize(
+    ("asked", "served", "cost"),
+    [("priority", "default", Decimal("0.0045")), ("priority", "priority", None), ("flex", "flex", None)],
+)
 def test_a_class_of_service_is_charged_as_served_and_never_passed_without_a_rate(
-    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant, served: str, cost: Decimal | None, stream: bool
+    gateway: Gateway,
+    simulated: SimulatedProvider,
+    alice: Tenant,
+    asked: str,
+    served: str,
+    cost: Decimal | None,
+    stream: bool,
 ) -> None:
     hard(alice, "1")
     tariff = make_tariff(input="3", cached_input="0.30", output="15")
@@ -46,13 +55,15 @@ def test_a_class_of_service_is_charged_as_served_and_never_passed_without_a_rate
     model = make_model(provider, f"sim-{provider.slug}?{option}", tariff, supported_parameters=["service_tier"])
     echo = make_model(provider, "sim-small?echo", tariff, supported_parameters=["service_tier"])
     synchronize(gateway)
-    answer = gateway.chat(alice.secret, model.slug, service_tier="priority", stream=stream)
+    answer = gateway.chat(alice.secret, model.slug, service_tier=asked, stream=stream)
     assert answer.status_code == 200
     assert answer.headers["x-gateway-ignored-params"] == "service_tier"
+    if not stream:
+        assert answer.json()["service_tier"] == served
     usage = Usage.objects.get(model=model.slug)
     assert (usage.charge, usage.provider_cost, usage.service_tier) == (Decimal("0.0045"), cost, served)
     assert (f"{usage.id.hex}: {model.slug} has no rate" in gateway.log.read_text()) == (cost is None)
-    (choice,) = gateway.chat(alice.secret, echo.slug, service_tier="priority").json()["choices"]
+    (choice,) = gateway.chat(alice.secret, echo.slug, service_tier=asked).json()["choices"]
     assert "service_tier" not in json.loads(choice["message"]["content"])
     assert books(alice.organization).problems() == []
 

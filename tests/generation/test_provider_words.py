@@ -83,6 +83,19 @@ def test_a_404_of_the_providers_own_is_told_in_our_words_and_to_the_operator_whe
     assert tries(answer) == [("failed", "not_found"), ("completed", "")]
 
 
+@pytest.mark.parametrize(("written", "dialled"), [("/v1", "/v1"), ("/v1/", "/v1"), ("", ""), ("/", "")])
+def test_an_address_is_dialled_with_one_slash(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, written: str, dialled: str
+) -> None:
+    """As it is written: where that is no path of the provider's, its own log shows what was asked for."""
+    provider = make_provider(f"{simulated.url}{written}")
+    model = make_model(provider, f"slash-{provider.slug}")
+    synchronize(gateway)
+    assert gateway.chat(alice.secret, model.slug).status_code == (200 if dialled else 502)
+    paths = [line["path"] for line in simulated.lines() if line.get("model") == f"slash-{provider.slug}"]
+    assert set(paths) == {f"{dialled}/chat/completions"}
+
+
 def test_every_rejected_dial_leaves_a_line_that_quotes_nobody(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:

@@ -3,8 +3,8 @@
 import re
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from django.conf import settings
@@ -16,6 +16,7 @@ from gateway.process.database import Database, Pools
 from tests.simulated.process import SimulatedProvider
 from tests.stage.backbone import app_url, database, owner_url, run
 from tests.stage.cast import Tenant
+from tests.stage.clock import set_clock
 from tests.stage.product import launch, until
 from tests.stage.shelf import make_model, make_provider
 
@@ -107,18 +108,8 @@ def test_a_transaction_that_stays_open_is_seen() -> None:
 @pytest.fixture
 def hour_ahead() -> Iterator[str]:
     """The way to a database whose clock is an hour ahead for whoever comes by it."""
-    with database(owner_url()) as owner:
-        owner.execute("create schema hour_ahead")
-        owner.execute(
-            "create function hour_ahead.clock_timestamp() returns timestamptz language sql"
-            " as $$select pg_catalog.clock_timestamp() + interval '1 hour'$$"
-        )
-        owner.execute("grant usage on schema hour_ahead to public")
-        before, joint, options = app_url().partition("options=")
-        words = quote("-c search_path=hour_ahead,pg_catalog,public ")
-        joint = "" if joint else "&" if "?" in before else "?"
-        yield f"{before}{joint}options={words}{options}"
-        owner.execute("drop schema hour_ahead cascade")
+    with set_clock(timedelta(hours=1)) as found:
+        yield found.url
 
 
 def test_a_process_whose_clock_is_an_hour_off_takes_no_work_and_says_why(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -14,7 +14,8 @@ from billing.backbone.connections import Connections, DatabaseAway
 from gateway.process.ejections import Ejections
 from gateway.process.snapshot import Snapshots
 from routing import catalog
-from routing.health.breaker import Subject
+from routing.health import ejections
+from routing.health.breaker import LONGEST_REST, PROBE_SECONDS, Subject
 from routing.health.faults import Fault
 from routing.health.health import State
 from routing.models import Ejection, Offer
@@ -188,6 +189,38 @@ def test_a_later_and_shorter_word_leaves_the_later_end_everywhere() -> None:
             assert both[0].health.rests.open[subject].until > now + 40
             async with mates(1) as (later,):
                 assert later.health.rests.open[subject].until > now + 40
+
+    run(scenario())
+
+
+def test_a_rest_is_over_in_its_own_time_when_the_clock_was_set_back() -> None:
+    """To the table it is as if rest and probe were to end in an hour and more, which none does."""
+    model = make_model()
+    set_back = (
+        "update routing_ejection set opened_at = opened_at + interval '1 hour', until = until + interval '1 hour',"
+        " probed_until = clock_timestamp() + interval '1 hour' where offer_id = %s"
+    )
+
+    async def scenario() -> None:
+        async with mates(2) as (here, there):
+            here.fail(model)
+            await soon(lambda: there.state(model) is State.RESTING and bool(rows(model)))
+            offer = here.offer(model)
+            (subject,) = (one for one in here.health.rests.open if one.offer == offer.id)
+            with database(app_url()) as app:
+                app.execute(set_back, [offer.id])
+                # Who hears of it now rests for as long as any rest is, and no longer.
+                now = time.monotonic()
+                await soon(lambda: all(mate.health.rests.open[subject].until > now + 250 for mate in (here, there)))
+                for mate in (here, there):
+                    assert mate.health.rests.open[subject].until < now + LONGEST_REST + 10
+                    assert mate.health.rests.open[subject].probed_until < now + PROBE_SECONDS + 10
+                # Whose own clock says that it is over has the probe, and no other.
+                assert await here.ejections.agree([subject])
+                assert not await there.ejections.agree([subject])
+                # And a further failure is believed.
+                app.execute(ejections.OPEN, [uuid4(), *subject, None, "timeout", 50.0, 2])
+            assert 40 < (seconds_left(subject) or 0) <= 50
 
     run(scenario())
 

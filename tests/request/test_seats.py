@@ -1,6 +1,7 @@
 """What a process remembers of conversations and rotations: little, and not for long."""
 
 import random
+import weakref
 from typing import Any
 from uuid import UUID
 
@@ -84,3 +85,19 @@ def test_rotations_are_bounded() -> None:
     for who in range(seats.MOST_ROTATIONS):
         found.turn(who)
     assert found.turn("a") != first + 1
+
+
+def test_a_rotation_keeps_nothing_of_whom_it_counts_for() -> None:
+    """A list of providers is as long as a client likes."""
+
+    class Wish:
+        pass
+
+    found, wish = Rotations(random.Random(1)), Wish()
+    first = found.turn(("a", wish))
+    assert (found.turn(("a", wish)), found.coming(("a", wish))) == (first + 1, first + 2)
+    kept = weakref.ref(wish)
+    del wish
+    assert kept() is None
+    long = tuple(f"provider-{number}" for number in range(1000))
+    assert found.turn((*long,)) + 1 == found.turn(long)

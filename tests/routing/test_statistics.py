@@ -265,6 +265,18 @@ def test_windows_are_published(offer: Offer) -> None:
     assert offer.published("30d").attempts == 6  # published every ten minutes only
 
 
+def test_what_was_made_before_the_clock_was_set_back_is_made_anew(offer: Offer) -> None:
+    """By the marks it is done for an hour to come."""
+    roll_up()
+    now = datetime.now(UTC)
+    offer.attempt(now - MINUTE)
+    Mark.objects.filter(name__startswith="offers").update(until=now + HOUR)
+    assert roll_up()
+    assert {window: offer.published(window).attempts for window in Window.values} == dict.fromkeys(Window.values, 1)
+    marks = Mark.objects.filter(name__startswith="offers").values_list("until", flat=True)
+    assert len(marks) == 5 and all(now <= mark <= datetime.now(UTC) for mark in marks)
+
+
 def test_old_rollups_are_forgotten_but_none_that_may_be_made_again(offer: Offer) -> None:
     roll_up()
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

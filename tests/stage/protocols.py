@@ -67,6 +67,12 @@ class Provider:
         return body
 
     @property
+    def path(self) -> str:
+        """The path that it was last asked at."""
+        path: str = self._simulated.asked(self._name)["path"]
+        return path
+
+    @property
     def fields(self) -> dict[str, str]:
         """The header fields that it was last sent, in lower case."""
         return {name.lower(): value for name, value in self._simulated.asked(self._name)["headers"].items()}

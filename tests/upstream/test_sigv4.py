@@ -38,7 +38,9 @@ def test_the_example_of_aws_s_reference() -> None:
     ]
 
 
-segments = st.from_regex(r"[A-Za-z0-9_~:@$+=,-]([A-Za-z0-9._~:@$+=,-]|%2F){0,20}", fullmatch=True)
+segments = st.from_regex(
+    r"[A-Za-z0-9_~:@$+=,-]([A-Za-z0-9._~:@$+=,-]|%2F|%20|%3F|%28|%26|%C3%A9){0,20}", fullmatch=True
+)
 paths = st.lists(segments, max_size=4).map(lambda parts: "/" + "/".join(parts))
 queries = st.lists(st.from_regex(r"[A-Za-z0-9._~-]{1,6}(=[A-Za-z0-9._~-]{0,6})?", fullmatch=True), max_size=4)
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,12}", fullmatch=True).map(lambda name: f"X-T-{name}")

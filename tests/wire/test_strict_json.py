@@ -221,7 +221,17 @@ def test_a_real_body_with_a_flaw_is_refused_or_means_the_same(
         value = parse(bytes(body))
     except BadJson:
         return
-    assert repr(value) == repr(json.loads(bytes(body), object_pairs_hook=_each_once))
+    meant = json.loads(bytes(body), object_pairs_hook=_each_once)
+    assert repr(value) == repr(_in_whole_characters(meant) if parse is loads_answer else meant)
+
+
+def _in_whole_characters(value: Any) -> Any:
+    """Half of a surrogate pair is U+FFFD, as in an answer that is read."""
+    if type(value) is dict:
+        return {_in_whole_characters(name): _in_whole_characters(inner) for name, inner in value.items()}
+    if type(value) is list:
+        return [_in_whole_characters(inner) for inner in value]
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if type(value) is str else value
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gateway.protocols.anthropic_messages.upstream_answer import UpstreamAnswer
 from gateway.protocols.anthropic_messages.upstream_request import body as upstream_body
 from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
-from gateway.protocols.sides import Asking, Ours, Passing, Sent, Spoken
+from gateway.protocols.sides import Asking, Counting, Ours, Passing, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
@@ -134,11 +134,11 @@ class Upstream:
     """Upstreams of Messages, by the variants of the services that sell it."""
 
     names_cap = True
+    max_stops = 4
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks Messages itself, else one made of the chat form."""
-        variant = variants.VARIANTS.get(asking.variant) or variants.VARIANTS["plain"]
-        spoken = asked.spoken
+        variant, spoken = _variant(asking), asked.spoken
         passing: Passing | None = None
         source = Source()
         if passes(asked, asking, NAME, chat_first=CHAT_FIRST):
@@ -170,6 +170,16 @@ class Upstream:
             call.path, call.headers, dumps(call.body), source, events, passing, ignored, stream_type=variant.stream_type
         )
 
+    def counting(self, asked: ChatRequest, asking: Asking) -> Counting | None:
+        """The client's own body, at a service that counts."""
+        variant, spoken = _variant(asking), asked.spoken
+        if spoken is None or spoken.protocol != NAME or asked.file_ids:
+            return None
+        body = without(native.count_body(spoken.body, model=asking.model), withheld(spoken, asking.fit))
+        betas, _ = variants.allowed(variants.read_betas(spoken.fields.get("anthropic-beta")), asking.takes)
+        call = variants.count_call(variant, body, betas=betas)
+        return None if call is None else Counting(call.path, call.headers, strict_json.dumps(call.body), "input_tokens")
+
     def chat_path(self, param: str) -> str:
         """As it is: its errors name none."""
         return param
@@ -177,6 +187,10 @@ class Upstream:
     def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
         """What an answer means whose status is not 2xx."""
         return faults.fault(status, headers, body)
+
+
+def _variant(asking: Asking) -> variants.Variant:
+    return variants.VARIANTS.get(asking.variant) or variants.VARIANTS["plain"]
 
 
 def _takes(variant: variants.Variant, asking: Asking) -> Takes:

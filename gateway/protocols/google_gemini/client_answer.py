@@ -309,9 +309,3 @@ class _Call:
         except strict_json.BadJson:
             return None
         return args if type(args) is dict else None
-
-
-def counted(tokens: int) -> bytes:
-    """The body of a countTokens answer."""
-    details = [{"modality": "TEXT", "tokenCount": tokens}]
-    return strict_json.dumps({"totalTokens": tokens, "promptTokensDetails": details})

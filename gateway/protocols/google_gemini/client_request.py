@@ -110,14 +110,6 @@ def chat_form(body: Any, *, model: str, stream: bool) -> ChatForm:
     return ChatForm(made, tuple(only_native), names, hints, shows_thoughts, talk.places)
 
 
-def counted_form(body: Any, *, model: str) -> ChatForm:
-    """The chat form of a countTokens body: contents alone, or a whole request. Raises `InvalidRequest`."""
-    if type(body) is not dict:
-        raise wrong("The body must be a JSON object.", None, TYPE)
-    whole = named(body, "").get("generateContentRequest")
-    return chat_form(body if whole is None else whole, model=model, stream=False)
-
-
 def _refuse_kept(fields: dict[str, Any]) -> None:
     if fields.get("cachedContent"):
         raise wrong(

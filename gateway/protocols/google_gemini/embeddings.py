@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.protocols.google_gemini import errors
+from gateway.protocols.google_gemini import sides
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, wrong
 from gateway.protocols.openai_chat.request.request import ChatRequest
 from gateway.protocols.sides import Asking, Sent, Vectors
 from gateway.wire import strict_json
-from gateway.wire.errors import UpstreamFault
 
 VECTORS = Vectors("embeddings", "values")
 
 
-class Upstream:
+class Upstream(sides.Upstream):
     """Upstreams of generateContent, asked for embeddings. `encoding_format` is the gateway's to do."""
-
-    names_cap = False
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """A batch of the texts. Raises `InvalidRequest` for tokens."""
@@ -30,14 +27,6 @@ class Upstream:
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         ignored = tuple(name for name in asked.unknown if name not in asking.fit.withheld)
         return Sent(path, (), dumps(batch(body, model)), ignored=ignored, vectors=VECTORS)
-
-    def chat_path(self, param: str) -> str:
-        """As it is: its errors name none."""
-        return param
-
-    def fault(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamFault:
-        """What an answer means whose status is not 2xx."""
-        return errors.fault(status, headers, body)
 
 
 def batch(asked: Mapping[str, Any], model: str) -> dict[str, Any]:

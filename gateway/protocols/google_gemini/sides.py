@@ -16,7 +16,7 @@ from gateway.protocols.google_gemini.upstream_request import body as upstream_bo
 from gateway.protocols.google_gemini.usage import gemini_usage
 from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
-from gateway.protocols.sides import EVENTS, Asking, Ours, Sent, Spoken
+from gateway.protocols.sides import EVENTS, Asking, Counting, Ours, Sent, Spoken
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
@@ -151,6 +151,7 @@ class Upstream:
     """Upstreams of generateContent."""
 
     names_cap = False
+    max_stops = 4
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks generateContent itself, else one made of the chat form."""
@@ -182,6 +183,19 @@ class Upstream:
             ignored += ("cache_control",)
         made = upstream_body(without(chat, ignored), output_cap=asking.output_cap, ability=_ability(asking.takes))
         return Sent(called, (), dumps(made), Source(chat, call_prefix=prefix), ignored=ignored)
+
+    def counting(self, asked: ChatRequest, asking: Asking) -> Counting | None:
+        """The client's contents where there is nothing else, and else its whole request."""
+        spoken = asked.spoken
+        if spoken is None or spoken.protocol != NAME or asked.file_ids:
+            return None
+        own = native_body(spoken.body)
+        own = _without_others_thoughts(without(own, withheld(spoken, asking.fit) | LABELS, camel))
+        if own.keys() != {"contents"}:
+            model = asking.model.removeprefix("models/")
+            own = {"generateContentRequest": {"model": f"models/{model}", **own}}
+        called = path(asking.model, False).removesuffix("generateContent") + "countTokens"
+        return Counting(called, (), strict_json.dumps(own), "totalTokens")
 
     def chat_path(self, param: str) -> str:
         """As it is: its errors name none."""

@@ -93,7 +93,17 @@ def native_body(sent: Mapping[str, Any], *, output_cap: int | None = None) -> di
         return made
     name = next((name for name in made if camel(name) == "generationConfig"), "generationConfig")
     config = {field: value for field, value in (made.get(name) or {}).items() if camel(field) != "maxOutputTokens"}
-    return {**made, name: {**config, "maxOutputTokens": output_cap}}
+    return {**made, name: {**_thinking_within(config, output_cap), "maxOutputTokens": output_cap}}
+
+
+def _thinking_within(config: dict[str, Any], cap: int) -> dict[str, Any]:
+    """A client's own configuration, its budget to think in below the cap, of which it is a part."""
+    name = next((name for name in config if camel(name) == "thinkingConfig"), "")
+    thinking = config.get(name) or {}
+    budget = next((field for field in thinking if camel(field) == "thinkingBudget"), "")
+    if cap > ORDINARY.least and (thinking.get(budget) or 0) >= cap:
+        return {**config, name: {**thinking, budget: cap - 1}}
+    return config
 
 
 def upstream_names(chat: Mapping[str, Any]) -> Names:

@@ -41,6 +41,7 @@ class Upstream:
     """Upstreams of the chat form, of any vendor."""
 
     names_cap = False
+    max_stops = 4
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The body as it is, but for what the offer does not take."""
@@ -55,6 +56,9 @@ class Upstream:
             prefill=asking.prefill,
         )
         return Sent(path_of(asking.variant, asking.model), (), body, ignored=ignored)
+
+    def counting(self, asked: ChatRequest, asking: Asking) -> None:
+        """Not at all: no client of this protocol asks for it."""
 
     def chat_path(self, param: str) -> str:
         """As it is."""

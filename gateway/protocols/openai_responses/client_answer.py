@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from gateway.protocols.openai_chat.answer.message import deltas
+from gateway.protocols.openai_responses import carried
 from gateway.protocols.openai_responses.output_items import Call, Event, Events, Message, Picture, Thought
 from gateway.protocols.openai_responses.response import ended, opened, usage_of
 from gateway.protocols.openai_responses.thoughts import FORMAT
@@ -43,10 +44,13 @@ class AnswerWriter:
 
     - `asked`: the client's body, which the answer repeats in part
     - `id`, `created` (Unix seconds), `model`: the gateway's own
+    - `carries`: an item that carries the others ends the answer, see `carried`
     """
 
-    def __init__(self, asked: Mapping[str, Any], *, id: str, created: int, model: str) -> None:
+    def __init__(self, asked: Mapping[str, Any], *, id: str, created: int, model: str, carries: bool = False) -> None:
         self._id = id
+        self._carries = carries
+        self._carrier: dict[str, Any] | None = None
         self._response = opened(asked, id=id, created=created, model=model)
         self._tools = client_tools(asked.get("tools"))
         wish = asked.get("reasoning") or {}
@@ -78,7 +82,12 @@ class AnswerWriter:
         status = self._response["status"]
         left = [*([self._current] if self._current else ()), *self._calls.values()]
         events = [event for open_ in left for event in self._end(open_, status if open_ is left[-1] else "completed")]
-        return self._opening() + self._frames([*events, (f"response.{status}", self._whole())])
+        told = self._opening() + self._frames(events)
+        if self._carries and (carrier := carried.carrier(self.output)) is not None:
+            told += carried.frames(carrier, len(self._items), self._number)
+            self._number += 2
+            self._carrier = carrier
+        return told + self._frames([(f"response.{status}", self._whole())])
 
     def whole(self, completion: Mapping[str, Any]) -> bytes:
         """A chat completion as the body of a client that does not stream."""
@@ -205,7 +214,7 @@ class AnswerWriter:
         return self._frames([("response.created", begun), ("response.in_progress", begun)])
 
     def _whole(self) -> dict[str, Any]:
-        self._response["output"] = self.output
+        self._response["output"] = self.output + ([self._carrier] if self._carrier is not None else [])
         return {"response": self._response}
 
     def _frames(self, events: Iterable[Event]) -> bytes:

@@ -28,7 +28,6 @@ from gateway.protocols.openai_responses.tools import Tools, chat_choice
 from gateway.wire.errors import InvalidRequest
 
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
-NOTHING: Mapping[str, Item] = {}
 
 # The chat form has these under the same name, and checks them.
 _SAME = (
@@ -75,6 +74,7 @@ class ChatForm:
     - `built_in`: types of tools that the provider runs; some are billed beside tokens, keep something or call out
     - `previous`: the response that is gone on from; only an offer of this protocol can
     - `places`, `tool_places`: for each message and each tool of `body` the path that it came from
+    - `referred`: the items that `input` names by their ids, in order; `carries`: its answer is to carry such
     """
 
     body: dict[str, Any]
@@ -84,6 +84,8 @@ class ChatForm:
     previous: str | None = None
     places: tuple[str, ...] = ()
     tool_places: tuple[str, ...] = ()
+    referred: tuple[Item, ...] = ()
+    carries: bool = False
 
     def path(self, param: str) -> str:
         """A path of the chat form as the client's body has it, as far as the two correspond."""
@@ -112,18 +114,11 @@ class ChatForm:
         return InvalidRequest(message, param=param, code=error.code, headers=error.headers)
 
 
-def references(body: Any) -> tuple[str, ...]:
-    """The ids by which a body's `input` names items of earlier answers, for whoever keeps them: see `referred`."""
-    items = body.get("input") if type(body) is dict else None
-    named = (item.get("id") for item in items or () if type(item) is dict and item.get("type") == "item_reference")
-    return tuple(id for id in named if type(id) is str) if type(items) is list else ()
-
-
-def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
+def chat_form(body: Any, *, carries: bool = False) -> ChatForm:
     """Check a client's body, as far as the chat form has it in another shape, and give it in that.
 
-    `referred` are items of earlier answers, by the ids that `input` may name them by. Raises `InvalidRequest`. What
-    comes is to be checked by `openai_chat.parse`, whose refusals are `retold`.
+    `carries`: its client is one that names items by their ids. Raises `InvalidRequest`. What comes is to be checked by
+    `openai_chat.parse`, whose refusals are `retold`.
     """
     if type(body) is not dict:
         raise wrong("The body must be a JSON object.", None, TYPE)
@@ -143,7 +138,7 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
     if "instructions" in body:
         said.instruct(body["instructions"])
     if "model" in body:  # which is to be missed first
-        said.read(body.get("input"), referred)
+        said.read(body.get("input"))
     native = [name for name in _NATIVE if name in body] + said.only_native
     chat: dict[str, Any] = {name: body[name] for name in _SAME if name in body} | {"messages": said.messages}
     if not said.messages and (native or "previous_response_id" in body):
@@ -169,6 +164,8 @@ def chat_form(body: Any, *, referred: Mapping[str, Item] = NOTHING) -> ChatForm:
         previous=previous or None,
         places=tuple(said.places),
         tool_places=tuple(tools.places) if tools else (),
+        referred=tuple(said.referred),
+        carries=carries and body.get("store") is not False,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, UNSUPPORTED, missing, wrong
+from gateway.protocols.openai_responses import carried
 from gateway.protocols.openai_responses.content import chat_parts
 from gateway.protocols.openai_responses.thoughts import NoThought, entries_of
 from gateway.protocols.openai_responses.tools import LOCAL_SHELL, joined, shell_arguments
@@ -26,6 +27,7 @@ class Conversation:
     - `messages`: the chat form's
     - `places`: for each of them the path of the item that it begins with
     - `only_native`, `ignored`: paths of items that the chat form cannot carry, and of those that may be left out
+    - `referred`: the items that were named by their ids, in the order of that
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,7 @@ class Conversation:
         self.places: list[str] = []
         self.only_native: list[str] = []
         self.ignored: list[str] = []
+        self.referred: list[Item] = []
         self._turn: dict[str, Any] | None = None  # the assistant's, while it may go on
         self._shown: list[dict[str, Any]] = []  # parts that tools gave, until all results are there
 
@@ -43,8 +46,8 @@ class Conversation:
         if instructions:
             self._add({"role": "system", "content": instructions}, "instructions")
 
-    def read(self, input: Any, referred: Mapping[str, Item]) -> None:
-        """All of `input`; `referred` are items that it may name by id. Raises `InvalidRequest`."""
+    def read(self, input: Any) -> None:
+        """All of `input`. Raises `InvalidRequest`."""
         if input is None:
             raise missing("input", "a string, or an array of items")
         if type(input) is str:
@@ -56,22 +59,33 @@ class Conversation:
             raise wrong("Parameter input can not be empty. Send at least one item.", "input")
         if len(input) > MAX_ITEMS:
             raise wrong(f"Parameter input takes at most {MAX_ITEMS} items.", "input")
+        try:
+            there = carried.unpacked(input)
+        except carried.Unreadable as error:
+            param = f"input[{error.at}].id"
+            why = "is not as it was given, or holds more than is read. Send the items themselves, as with store: false."
+            raise wrong(f"Parameter {param} {why}", param) from None
         for at, item in enumerate(input):
-            self._take(item, f"input[{at}]", referred)
+            self._take(item, f"input[{at}]", there)
         self._show()
 
-    def _take(self, item: Any, path: str, referred: Mapping[str, Item]) -> None:
+    def _take(self, item: Any, path: str, there: dict[str, list[Item]]) -> None:
         if type(item) is not dict:
             raise wrong(f"Parameter {path} must be an object.", path, TYPE)
+        if carried.carries(item):
+            return
         kind = item.get("type", "message" if "role" in item else None)
         if type(kind) is not str:
             raise wrong(f"Parameter {path}.type must be a string.", f"{path}.type", MISSING if kind is None else TYPE)
         if kind == "item_reference":
             named = item.get("id")
-            if type(named) is not str or named not in referred:
-                why = "it names what is not kept here. Send the item itself."
+            if type(named) is not str or not there.get(named):
+                why = "it names what is not kept here, or twice. Send the item itself, as with store: false."
                 raise wrong(f"Parameter {path}.id is not supported: {why}", f"{path}.id", UNSUPPORTED)
-            item, kind = referred[named], referred[named]["type"]
+            # Once: a name is shorter than what it stands for, and what is held goes by what was sent.
+            item = there[named].pop(0)
+            kind = item["type"]
+            self.referred.append(item)
         take = _ITEMS.get(kind)
         if take:
             take(self, item, path)

@@ -5,13 +5,14 @@ and ids, which in a shared account must not name what another tenant left there.
 holds the response, whose identity is the gateway's; the last one waits for the settlement.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.protocols.openai_chat.request.request import OWN_FIELDS
+from gateway.protocols.openai_responses import carried
 from gateway.protocols.openai_responses.call_ids import within
 from gateway.protocols.openai_responses.client_answer import failed
-from gateway.protocols.openai_responses.client_request import CALLED, ENCRYPTED, LOGPROBS, NOTHING
+from gateway.protocols.openai_responses.client_request import CALLED, ENCRYPTED, LOGPROBS
 from gateway.protocols.openai_responses.response import usage_of
 from gateway.protocols.openai_responses.thoughts import PACKED
 from gateway.protocols.openai_responses.tools import SEARCHES
@@ -21,6 +22,7 @@ from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError
 
 Item = dict[str, Any]
+LONGEST_ID = 256  # that a provider's may be to be sealed
 NO_FILES: Mapping[str, Mapping[str, str]] = {}
 # Of these the content is all there is; their ids would only be looked up.
 _WITHOUT_ID = frozenset(
@@ -43,7 +45,7 @@ def body(
     reasons: bool,
     previous: str | None = None,
     withheld: Collection[str] = (),
-    referred: Mapping[str, Item] = NOTHING,
+    referred: Sequence[Item] = (),
     files: Mapping[str, Mapping[str, str]] = NO_FILES,
 ) -> dict[str, Any]:
     """The body for a provider, from a client's that `client_request.chat_form` has taken.
@@ -52,7 +54,7 @@ def body(
     - `reasons`: the model thinks; its thoughts come encrypted, as nothing else brings them back where nothing is kept
     - `previous`: the provider's id of the response to go on from
     - `withheld`: fields, by the chat form's names, that the provider does not get
-    - `referred`: items that `input` may name by id
+    - `referred`: the items that `input` names by their ids, in the order in which it does
     - `files`: `file_data` and `filename` of the files that are named, by id
     """
     made = {name: value for name, value in asked.items() if name not in OWN_FIELDS}
@@ -74,12 +76,25 @@ def body(
 class AnswerWriter:
     """Passes one answer on. Give it every `event`, settle, then send `final`.
 
-    - `id`, `created` (Unix seconds), `model`: the gateway's own; the id may be a sealed one (`sealed_ids`)
+    - `id`, `created` (Unix seconds), `model`: the gateway's own
     - `previous`: the id that the client went on from
+    - `sealed`: gives what stands for the provider's id, which is told in place of `id`; None: nothing is kept there
+    - `carries`: an item that carries the others ends the answer, see `carried`
     """
 
-    def __init__(self, *, id: str, created: int, model: str, previous: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        id: str,
+        created: int,
+        model: str,
+        previous: str | None = None,
+        sealed: Callable[[str], str] | None = None,
+        carries: bool = False,
+    ) -> None:
         self._own = {"id": id, "created_at": created, "model": model, "previous_response_id": previous}
+        self._sealed = sealed
+        self._carries = carries
         self._response: dict[str, Any] = {"object": "response", "output": []} | self._own
         self._last: tuple[str, dict[str, Any]] | None = None
         self._number = 0
@@ -93,7 +108,7 @@ class AnswerWriter:
         if type(number) is int:
             self._number = number + 1
         if type(response := data.get("response")) is dict:
-            self._response = response | self._own
+            self._keep(response)
             told = {**data, "response": self._response}
             if name in _LAST:
                 self._last = (name, told)
@@ -103,16 +118,33 @@ class AnswerWriter:
 
     def whole(self, response: Mapping[str, Any]) -> None:
         """The answer of a provider that does not stream."""
+        self._keep(response)
+
+    def _keep(self, response: Mapping[str, Any]) -> None:
+        """Notes the response as the client is shown it, with one id from beginning to end."""
+        theirs = response.get("id")
+        if self._sealed is not None and type(theirs) is str and 0 < len(theirs) <= LONGEST_ID:
+            self._own["id"] = self._sealed(theirs)
+            self._sealed = None
         self._response = {**response} | self._own
 
     def final(self, usage: Mapping[str, Any] | None = None) -> bytes:
         """What ends the stream, or the whole body. `usage`, of the chat form, is shown instead of the provider's."""
         if usage is not None:
             self._response["usage"] = usage_of(usage)
+        carrier = carried.carrier(self.output) if self._carries else None
+        at = len(self.output)
+        if carrier is not None:
+            self._response["output"] = [*self.output, carrier]
         if self._last is None:
             return strict_json.dumps(self._response)
         name, told = self._last
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), strict_json.dumps(told | {"response": self._response}))
+        out = b""
+        if carrier is not None:  # before the last event, whose number it takes
+            out = carried.frames(carrier, at, self._number - 1)
+            told = told | {"sequence_number": self._number + 1}
+        last = strict_json.dumps(told | {"response": self._response})
+        return out + b"event: %b\ndata: %b\n\n" % (name.encode(), last)
 
     @property
     def output(self) -> list[Item]:
@@ -125,11 +157,14 @@ class AnswerWriter:
         return failed(self._response, error, self._number, dialect, request_id)
 
 
-def _input(items: list[Item], referred: Mapping[str, Item], files: Mapping[str, Mapping[str, str]]) -> list[Item]:
+def _input(items: list[Item], referred: Sequence[Item], files: Mapping[str, Mapping[str, str]]) -> list[Item]:
     made = []
+    named = iter(referred)
     for item in items:
+        if carried.carries(item):
+            continue
         if item.get("type") == "item_reference":
-            item = referred[item["id"]]
+            item = next(named)
         kind = item.get("type", "message")
         if kind == "reasoning" and not _is_theirs(item):
             continue

@@ -1,6 +1,6 @@
 """Responses as clients speak it, and as upstreams do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from gateway.protocols.openai_responses.client_request import ChatForm, chat_for
 from gateway.protocols.openai_responses.upstream_answer import AnswerReader, whole
 from gateway.protocols.openai_responses.upstream_request import body as upstream_body
 from gateway.protocols.openai_responses.upstream_request import chat_path
-from gateway.protocols.sides import Asking, Ours, Sent, Spoken
+from gateway.protocols.sides import Asking, Kept, Ours, Sent, Spoken
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
@@ -25,31 +25,32 @@ PATH = "/responses"
 PAID = frozenset({"moderation", "access_programs"})  # another model reads along
 
 
-def read(body: Any, raw_length: int) -> ChatRequest:
+def read(body: Any, raw_length: int, opened: Callable[[str], Kept], *, carries: bool = False) -> ChatRequest:
     """A client's body, checked, `raw_length` bytes as it came.
 
-    Raises `InvalidRequest`, with the path as the client knows it.
+    `opened` gives what a `previous_response_id` stands for, or raises `InvalidRequest`; `carries`: the client is one
+    that needs `carried` items. Raises `InvalidRequest`, with the path as the client knows it.
     """
-    form = chat_form(body)
-    if form.previous is not None:
-        raise InvalidRequest(
-            "Parameter previous_response_id is not supported: answers are not kept. Send the conversation in input.",
-            param="previous_response_id",
-            code="unsupported_parameter",
-        )
+    form = chat_form(body, carries=carries)
     try:
         asked = parse(form.body, raw_length, STANDARD)
     except InvalidRequest as error:
         raise form.retold(error) from None
+    kept = opened(form.previous) if form.previous is not None else None
     spoken = Spoken(
         protocol=NAME,
         body=body,
         form=form,
         told=form.path,
         only_native=form.only_native,
-        built_in=(*form.built_in, *(name for name in form.only_native if name in PAID)),
+        built_in=(
+            *form.built_in,
+            *(name for name in form.only_native if name in PAID),
+            *(("store",) if kept is not None else ()),
+        ),
         ignored=form.ignored,
         unchecked=tuple(name for name in form.ignored if name in body),
+        kept=kept,
     )
     return replace(asked, spoken=spoken)
 
@@ -59,8 +60,9 @@ class ResponsesWriter:
 
     keep_alive = sse.comment("keep-alive")
 
-    def __init__(self, asked: Mapping[str, Any], ours: Ours) -> None:
-        self._writer = AnswerWriter(asked, id=f"resp_{ours.id}", created=ours.created, model=ours.model)
+    def __init__(self, asked: Mapping[str, Any], ours: Ours, carries: bool) -> None:
+        id = f"resp_{ours.id}"
+        self._writer = AnswerWriter(asked, id=id, created=ours.created, model=ours.model, carries=carries)
 
     def chunk(self, chunk: dict[str, Any]) -> bytes:
         """The events of a chunk."""
@@ -121,7 +123,9 @@ class Client:
 
     def writer(self, asked: ChatRequest, ours: Ours) -> ResponsesWriter:
         """What tells the answer."""
-        return ResponsesWriter(asked.spoken.body if asked.spoken is not None else {}, ours)
+        assert asked.spoken is not None
+        form: ChatForm = asked.spoken.form
+        return ResponsesWriter(asked.spoken.body, ours, form.carries)
 
     def status(self, error: GatewayError, dialect: Dialect) -> int:
         """The HTTP status of a failed request."""
@@ -133,9 +137,12 @@ class Client:
 
 
 class Upstream:
-    """Upstreams of Responses. Nothing is kept there: the account is shared by all tenants."""
+    """Upstreams of Responses. The account is shared by all tenants, so what is kept there is named by sealed ids alone,
+    and nothing is unless the offer lists `store`.
+    """
 
     names_cap = False
+    max_stops = 0
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks Responses itself, else one made of the chat form."""
@@ -145,17 +152,26 @@ class Upstream:
         ignored: tuple[str, ...] = ()
         if passes(asked, asking, NAME):
             assert spoken is not None
+            form: ChatForm = spoken.form
+            store = "store" in asking.takes and spoken.body.get("store") is not False
             made = native.body(
                 spoken.body,
                 model=asking.model,
                 output_cap=asking.output_cap,
                 stream=asked.stream,
-                store=False,
+                store=store,
                 reasons=reasons,
+                previous=spoken.kept.id if spoken.kept is not None else None,
                 withheld=not_taken(fit),
+                referred=form.referred,
             )
             passing = PassingResponses(
-                id=f"resp_{asking.ours.id}", created=asking.ours.created, model=asking.ours.model
+                id=f"resp_{asking.ours.id}",
+                created=asking.ours.created,
+                model=asking.ours.model,
+                previous=form.previous,
+                sealed=asking.sealed if store else None,
+                carries=form.carries,
             )
         else:
             ignored = unasked(asked, asking)
@@ -172,6 +188,9 @@ class Upstream:
             made = upstream_body(chat, model=asking.model, output_cap=cap, stream=asked.stream, reasons=reasons)
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         return Sent(PATH, (), dumps(made), Source(), None, passing, ignored)
+
+    def counting(self, asked: ChatRequest, asking: Asking) -> None:
+        """Not at all: no client of this protocol asks for it."""
 
     def chat_path(self, param: str) -> str:
         """A parameter's path in the chat form."""

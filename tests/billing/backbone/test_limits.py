@@ -6,16 +6,20 @@ import random
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from billing.models import Counter, Hold, Limit, Usage
+from billing.backbone.admission import Admission, HoldItem, Refused
+from billing.backbone.settlement import encode
+from billing.models import Budget, Counter, Hold, Limit, Usage
 from routing.models import Model, Provider
 from tests.simulated.process import SimulatedProvider
-from tests.stage.backbone import books, database, owner_url, run
+from tests.stage.backbone import admission, books, database, owner_url, run, settled, wanted
 from tests.stage.cast import Tenant, make_key, make_tenant
+from tests.stage.clock import set_clock
 from tests.stage.load import Answer, Clients
 from tests.stage.product import Gateway, synchronize, until
 from tests.stage.shelf import make_model, make_provider
@@ -351,3 +355,56 @@ def test_a_changed_limit_binds_at_once_at_every_process(
             break
     full, none = [200] * 4, [429] * 4
     assert found == [full, [200, 200, 200, 429], [200, 200, 429, 429], none, full]
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_minute_an_hour_away_has_its_own_count_and_the_first_one_is_not_forgotten(hours: int) -> None:
+    verdicts: list[list[str]] = []
+
+    async def scenario(tenant: Tenant) -> None:
+        with set_clock() as there:
+            async with admission(there.url) as door:
+                for ahead in (0, hours, 0):
+                    there.set(timedelta(hours=ahead))
+                    verdicts.append([await verdict(door, wanted(tenant.key)) for _ in range(3)])
+
+    def play(tenant: Tenant) -> None:
+        limit(tenant, "requests", 2)
+        verdicts.clear()
+        run(scenario(tenant))
+
+    in_one_minute(play)
+    taken = ["admitted", "admitted", "requests"]
+    assert verdicts == [taken, taken, ["requests"] * 3]
+
+
+async def verdict(door: Admission, item: HoldItem) -> str:
+    """What becomes of a request. Whoever is refused for a minute need not wait for longer."""
+    try:
+        await door.hold(item)
+    except Refused as no:
+        assert no.retry_after is None or 1 <= no.retry_after <= 60
+        return no.verdict
+    return "admitted"
+
+
+def test_a_day_s_money_is_spent_in_the_day_that_it_was_held_in_wherever_the_clock_goes(alice: Tenant) -> None:
+    Budget.objects.create(organization=alice.organization, period="day", amount=Decimal(1))
+    today, tomorrow, late = (wanted(alice.key, cap=60, min_cap=60) for _ in range(3))
+
+    async def scenario() -> None:
+        with set_clock() as there, database(there.url) as app:
+            async with admission(there.url) as door:
+                held = [await door.hold(today)]
+                there.set(timedelta(days=1))
+                held.append(await door.hold(tomorrow))
+                there.set(timedelta(0))
+                assert await verdict(door, late) == "credit"  # 40 cents are left, and 60 are the least
+                for item, hold in zip((today, tomorrow), held, strict=True):
+                    row = encode(settled(item, hold, "0.6")).decode()
+                    app.execute("select billing_settle(%s::jsonb)", [f"[{row}]"])
+
+    run(scenario())
+    first, second = Counter.objects.filter(organization=alice.organization.pk).order_by("period_start")
+    assert second.period_start - first.period_start == timedelta(days=1)
+    assert [(day.used, day.held) for day in (first, second)] == [(Decimal("0.6"), Decimal(0))] * 2

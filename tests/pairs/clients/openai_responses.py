@@ -62,7 +62,9 @@ def hear(text: str, stream: bool) -> Heard:
     *_, last = told
     assert last["type"] == f"response.{last['response']['status']}"
     items = last["response"]["output"]
-    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    # Calls end together, since a provider may go on with any of them.
+    ends = [event for event in told if event["type"] == "response.output_item.done"]
+    done = [event["item"] for event in sorted(ends, key=lambda event: event["output_index"])]
     places = [event["output_index"] for event in told if event["type"] == "response.output_item.added"]
     assert done == items
     assert places == list(range(len(items)))

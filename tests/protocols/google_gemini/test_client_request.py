@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.protocols.google_gemini.client_request import ChatForm, chat_form, counted_form
+from gateway.protocols.google_gemini.client_request import ChatForm, chat_form
+from gateway.protocols.google_gemini.sides import read_counted
 from gateway.protocols.google_gemini.signatures import NO_SIGNATURE, pack
 from gateway.protocols.openai_chat import parse
 from gateway.wire.errors import InvalidRequest
@@ -390,9 +391,10 @@ def test_a_body_that_is_no_object() -> None:
 
 def test_counting_takes_contents_or_a_whole_request() -> None:
     whole = {"model": "models/m-1", "contents": [USER], "systemInstruction": {"parts": [{"text": "s"}]}}
-    form = counted_form({"generateContentRequest": whole}, model="m-1")
-    assert [turn["role"] for turn in form.body["messages"]] == ["system", "user"]
-    assert counted_form({"contents": [USER]}, model="m-1").body["messages"] == [{"role": "user", "content": "hi"}]
+    asked = read_counted({"generateContentRequest": whole}, 100, model="m-1")
+    assert [turn["role"] for turn in asked.body["messages"]] == ["system", "user"]
+    alone = read_counted({"contents": [USER]}, 100, model="m-1")
+    assert alone.body["messages"] == [{"role": "user", "content": "hi"}]
 
 
 def test_many_calls_are_matched_in_linear_time() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.protocols.google_gemini.client_answer import ClientAnswer
-from gateway.protocols.google_gemini.client_request import chat_form, counted_form
+from gateway.protocols.google_gemini.client_request import chat_form
+from gateway.protocols.google_gemini.sides import read_counted
 from gateway.protocols.google_gemini.upstream_answer import UpstreamAnswer
 from gateway.protocols.google_gemini.upstream_request import Ability, body
 from gateway.protocols.openai_chat import parse
@@ -97,9 +98,9 @@ def mutated(draw: st.DrawFn, whole: Any) -> Any:
 def test_a_clients_body(sent: Any) -> None:
     for counts in (False, True):
         try:
-            made = counted_form(sent, model="m-1") if counts else chat_form(sent, model="m-1", stream=False)
-            parse(made.body, 1000)
-            body(made.body)
+            form = None if counts else chat_form(sent, model="m-1", stream=False)
+            asked = read_counted(sent, 1000, model="m-1") if form is None else parse(form.body, 1000)
+            body(asked.body)
         except InvalidRequest as error:
             assert error.message
 

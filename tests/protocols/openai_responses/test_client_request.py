@@ -1,11 +1,13 @@
 """A client's body of the Responses protocol as a chat body."""
 
+import base64
 from typing import Any
 
 import pytest
 
 from gateway.protocols.openai_chat import ChatRequest, parse
-from gateway.protocols.openai_responses.client_request import ChatForm, chat_form, references
+from gateway.protocols.openai_responses import carried
+from gateway.protocols.openai_responses.client_request import ChatForm, chat_form
 from gateway.protocols.openai_responses.input_items import SHOWN_BELOW
 from gateway.protocols.openai_responses.thoughts import FORMAT, pack
 from gateway.wire import strict_json
@@ -447,10 +449,37 @@ def test_nulls_are_absent() -> None:
     }
 
 
-def test_items_that_were_named_are_put_in() -> None:
-    body = ask(user(), {"type": "item_reference", "id": "msg_1"})
-    assert references(body) == ("msg_1",)
-    bodies: tuple[Any, ...] = (ask(), ask(7), [], ask({"type": "item_reference"}))
-    assert [references(strange) for strange in bodies] == [()] * 4
-    kept = {"msg_1": {"type": "message", "role": "assistant", "content": "Earlier."}}
-    assert chat_form(body, referred=kept).body["messages"][1] == {"role": "assistant", "content": "Earlier."}
+def test_items_that_another_id_carries_are_put_in_once() -> None:
+    said = {"id": "msg_1", "type": "message", "role": "assistant", "content": "Earlier."}
+    thought = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
+    carrier = carried.carrier([thought, said])
+    assert carrier is not None
+    named = [{"type": "item_reference", "id": id} for id in ("rs_1", "msg_1", carrier["id"])]
+    form, request = read(ask(user(), *named, user()))
+    earlier = request.body["messages"][1]
+    assert (earlier["role"], earlier["content"], len(request.body["messages"])) == ("assistant", "Earlier.", 3)
+    assert [entry["data"] for entry in earlier["reasoning_details"]] == ["gAAA"]
+    assert form.referred == (thought, said)
+    # Who sends items back sends the carrier as well, and it says nothing.
+    form, request = read(ask(user(), said, carrier, user()))
+    assert [message["role"] for message in request.body["messages"]] == ["user", "assistant", "user"]
+    assert form.referred == ()
+    assert fault(ask(user(), *named, named[1])) == "input[4].id"
+    assert fault(ask(user(), named[1])) == "input[1].id"
+
+
+@pytest.mark.parametrize(
+    "held",
+    ["!", "", "bnVsbA==", base64.b64encode(b'[{"id": "msg_1"}]').decode(), base64.b64encode(b"[1]").decode()],
+)
+def test_a_carrier_that_was_changed_is_refused(held: str) -> None:
+    assert fault(ask(user(), {"type": "item_reference", "id": carried.PREFIX + held})) == "input[1].id"
+
+
+def test_what_carriers_hold_is_bounded() -> None:
+    assert carried.carrier([{"id": "msg_1", "type": "message", "content": "a" * carried.MOST_BYTES}]) is None
+    one = carried.carrier([{"id": "msg_1", "type": "message", "role": "assistant", "content": "a" * 250_000}])
+    assert one is not None
+    few = carried.MOST_BYTES_READ // len(one["id"])
+    assert read(ask(user(), *[one] * few))[0].referred == ()
+    assert fault(ask(user(), *[one] * (few + 1))) == f"input[{few + 1}].id"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.protocols.openai_responses import carried
 from gateway.protocols.openai_responses.native import AnswerWriter, body
 from gateway.protocols.openai_responses.thoughts import pack
 from gateway.wire import sse
@@ -160,3 +161,39 @@ def test_a_failure_is_told_by_the_gateway_alone(case: str) -> None:
     assert made[-1]["response"]["id"] == "r"
     assert b"An error occurred while processing" not in stream
     assert b"secret" not in stream
+
+
+@pytest.mark.parametrize("case", ["text", "reasoning_tools"])
+def test_every_event_has_the_id_that_stands_for_what_is_kept(case: str) -> None:
+    asked: list[str] = []
+
+    def sealed(id: str) -> str:
+        asked.append(id)
+        return f"resp_sealed_{len(asked)}"
+
+    told = [event["response"]["id"] for event in events(passed(recorded(case), sealed=sealed)) if "response" in event]
+    assert told == ["resp_sealed_1"] * 3
+    out = AnswerWriter(id="r", created=1, model="m", sealed=sealed)
+    out.whole(recorded_whole(case))
+    assert json.loads(out.final())["id"] == "resp_sealed_2"
+    assert asked == [
+        json.loads(sse.EventReader().feed(recorded(case))[0][1])["response"]["id"],
+        recorded_whole(case)["id"],
+    ]
+
+
+@pytest.mark.parametrize("case", ["text", "reasoning_tools"])
+def test_an_answer_ends_with_what_carries_its_items(case: str) -> None:
+    made = events(passed(recorded(case), carries=True))
+    assert [event["sequence_number"] for event in made] == list(range(len(made)))
+    *items, carrier = made[-1]["response"]["output"]
+    assert [event["item"] for event in made[-3:-1]] == [carrier] * 2
+    assert {event["output_index"] for event in made[-3:-1]} == {len(items)}
+    named = [{"type": "item_reference", "id": item["id"]} for item in (*items, carrier)]
+    assert carried.unpacked(named) == {item["id"]: [item] for item in items}
+    assert sent({"input": named}, referred=items) == sent({"input": items})
+    out = AnswerWriter(id="r", created=1, model="m", carries=True)
+    out.whole(recorded_whole(case))
+    assert carried.unpacked(json.loads(out.final())["output"]).keys() == {
+        i["id"] for i in recorded_whole(case)["output"]
+    }

@@ -304,6 +304,8 @@ def offered(
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
             body.pop(name, None)
     _put_cap(body, output_cap, cap_field)
+    if "thinking" in body or "reasoning" in body:
+        _think_within(body, body.get("max_completion_tokens") or body.get(cap_field))
     if fit.enforced_stops:
         left = [sequence for sequence in request.stops if sequence not in fit.enforced_stops]
         body["stop"] = left
@@ -339,6 +341,14 @@ def _put_cap(body: dict[str, Any], output_cap: int | None, cap_field: str) -> No
     cap = (newer or older) if output_cap is None else output_cap
     if cap is not None:
         body["max_completion_tokens" if newer else cap_field] = cap
+
+
+def _think_within(body: dict[str, Any], cap: int | None) -> None:
+    """A budget to think in is a part of the cap: providers refuse one that is not below it, whoever lowered the cap."""
+    for name, amount in (("thinking", "budget_tokens"), ("reasoning", "max_tokens")):
+        budget = (body.get(name) or {}).get(amount)
+        if cap is not None and budget is not None and budget >= cap:
+            body[name] = {**body[name], amount: max(1, cap - 1)}
 
 
 def _stream(body: Mapping[str, Any], dialect: Dialect) -> bool:

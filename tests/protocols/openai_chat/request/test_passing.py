@@ -76,7 +76,7 @@ def test_paths_are_taken_out(path: str, left: dict[str, Any]) -> None:
 
 def test_a_wish_that_is_only_spelled_otherwise_stays() -> None:
     fit = Fit(withheld=frozenset({"reasoning_effort"}), changes={"reasoning": {"effort": "low"}})
-    asked = responses.read({"model": "m", "input": "hi", "reasoning": {"effort": "low"}}, 100)
+    asked = responses.read({"model": "m", "input": "hi", "reasoning": {"effort": "low"}}, 100, pytest.fail)
     assert sent(responses, asked, fit, "reasoning")["reasoning"] == {"effort": "low"}
     assert "effort" not in sent(responses, asked, replace(fit, changes={}), "temperature").get("reasoning", {})
 
