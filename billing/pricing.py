@@ -52,7 +52,7 @@ def text(amount: Decimal | None) -> str | None:
     return None if amount is None else f"{amount:f}"
 
 
-UNKNOWN = Rate(None, None)
+UNKNOWN, FREE = Rate(None, None), Rate(ZERO, ZERO)
 Rates = Mapping[str, Rate]  # by item (`billing.models.Item`), for one size of prompt
 
 
@@ -283,12 +283,12 @@ class Prices:
 NO_PRICES = Prices({})
 
 
-def by_size(rates: Iterable[tuple[str, int, Rate]]) -> Prices:
+def by_size(rates: Iterable[tuple[str, int, Rate]], *, free: Iterable[str] = ()) -> Prices:
     """Prices from rates of an item for prompts above so many tokens, 0: of any size; each (item, above) stands once.
 
-    An item without a rate at a step keeps the one it has below it.
+    An item without a rate at a step keeps the one it has below it; what is `free` without any costs nothing.
     """
-    sizes: dict[int, dict[str, Rate]] = {0: {}}
+    sizes: dict[int, dict[str, Rate]] = {0: dict.fromkeys(free, FREE)}
     for item, above, rate in rates:
         sizes.setdefault(above, {})[item] = rate
     current: dict[str, Rate] = {}

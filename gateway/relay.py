@@ -25,9 +25,11 @@ from gateway.generation.dialling import Dialling, Pace, target
 from gateway.generation.generation import Generation
 from gateway.process.memory import NoRoom, Share
 from gateway.process.process import Process
-from gateway.protocols import CHAT, PROTOCOLS
+from gateway.protocols import CHAT, CLIENTS, upstream
 from gateway.protocols.openai_chat import AnswerReader, Fit
-from gateway.protocols.sides import Asking, ClientSide, Ours, Writer
+from gateway.protocols.openai_embeddings.answer import VectorReader
+from gateway.protocols.openai_embeddings.request import Embeddings
+from gateway.protocols.sides import Answer, Asking, ClientSide, Ours, UpstreamSide, Writer
 from gateway.request import sealed_ids
 from gateway.request.planning import Call
 from gateway.upstream.client import Dial
@@ -86,7 +88,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
     """One dial: its parts as they come, and keep-alive comments while a streaming client waits."""
     call, attempt = generation.call, generation.attempt
     candidate, policy = attempt.candidate, call.plan.policy
-    side = PROTOCOLS[candidate.offer.provider.protocol].upstream
+    side = upstream(candidate.offer.provider.protocol, call.asked)
     cap, fit = generation.output_cap(candidate, named=side.names_cap), call.fit(candidate)
     pace = Pace(
         generation.deadline,
@@ -99,7 +101,8 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
     writer = _client(call).writer(call.asked, ours)
     reader = _reader(generation, candidate, cap, fit, ours, writer)
     asking = _asking(generation, attempt, cap, fit, ours)
-    with Dialling(process, attempt, pace, _dial(process, generation, attempt, asking, reader), reader) as dialling:
+    dial = _dial(process, generation, attempt, side, asking, reader)
+    with Dialling(process, attempt, pace, dial, side, reader) as dialling:
         while (reply := await dialling.reply()) is None:
             yield writer.keep_alive
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
@@ -148,7 +151,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         await reply.release()
 
 
-async def _read(reader: AnswerReader, data: bytes, memory: Share) -> list[bytes]:
+async def _read(reader: Answer, data: bytes, memory: Share) -> list[bytes]:
     """The frames that `data` completes. Of an answer that there is no room for the rest is read for its usage alone."""
     try:
         return await reading.feed(reader, data, memory)
@@ -177,7 +180,7 @@ def _error_event(generation: Generation, error: GatewayError) -> bytes:
 
 def _client(call: Call) -> ClientSide:
     spoken = call.asked.spoken
-    return PROTOCOLS[CHAT if spoken is None else spoken.protocol].client
+    return CLIENTS[CHAT if spoken is None else spoken.protocol]
 
 
 def _ours(generation: Generation, candidate: Candidate) -> Ours:
@@ -188,16 +191,26 @@ def _ours(generation: Generation, candidate: Candidate) -> Ours:
 
 def _reader(
     generation: Generation, candidate: Candidate, cap: int | None, fit: Fit, ours: Ours, writer: Writer
-) -> AnswerReader:
+) -> Answer:
+    asked, dialect = generation.call.asked, generation.call.dialect
+    most_bytes = candidate.offer.provider.max_event_bytes
+    if asked.spoken is not None and isinstance(asked.spoken.form, Embeddings):
+        return VectorReader(
+            asked.spoken.form,
+            model=ours.model,
+            dialect=dialect,
+            most_bytes=most_bytes,
+            wants_cost=asked.wants_cost,
+        )
     return AnswerReader(
-        generation.call.asked,
+        asked,
         id=ours.id,
         created=ours.created,
         model=ours.model,
-        dialect=generation.call.dialect,
+        dialect=dialect,
         output_cap=cap or candidate.output_cap,
         stops=fit.enforced_stops,
-        most_bytes=candidate.offer.provider.max_event_bytes,
+        most_bytes=most_bytes,
         keeps_text=generation.continues,
         after=generation.said,
         writer=writer,
@@ -226,19 +239,25 @@ def _asking(generation: Generation, attempt: Attempt, cap: int | None, fit: Fit,
 
 
 async def _dial(
-    process: Process, generation: Generation, attempt: Attempt, asking: Asking, reader: AnswerReader
+    process: Process, generation: Generation, attempt: Attempt, side: UpstreamSide, asking: Asking, reader: Answer
 ) -> Reply:
     with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
-        return await _dial_within(share, process, generation, attempt, asking, reader)
+        return await _dial_within(share, process, generation, attempt, side, asking, reader)
 
 
 async def _dial_within(
-    share: Share, process: Process, generation: Generation, attempt: Attempt, asking: Asking, reader: AnswerReader
+    share: Share,
+    process: Process,
+    generation: Generation,
+    attempt: Attempt,
+    side: UpstreamSide,
+    asking: Asking,
+    reader: Answer,
 ) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
     if asked.file_ids:
         asked = await inline_files(process.files, generation.caller, asked, share.take)
-    form = partial(PROTOCOLS[provider.protocol].upstream.sent, asked, asking)
+    form = partial(side.sent, asked, asking)
     try:
         sent = await asyncio.to_thread(form) if asked.is_long else form()
         generation.call.sent_as(sent)

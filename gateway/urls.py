@@ -6,6 +6,8 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from gateway.door.unknown import UNVERSIONED, UnknownPath
 from gateway.endpoints import (
     chat,
+    completions,
+    embeddings,
     files,
     generate_content,
     generations,
@@ -40,6 +42,8 @@ generate = [
 v1 = [
     *generate,
     path("chat/completions", chat.ChatCompletions.as_view()),
+    path("completions", completions.Completions.as_view()),
+    path("embeddings", embeddings.Embeddings.as_view()),
     path("responses", responses.Responses.as_view()),
     path("messages", messages.Messages.as_view()),
     path("messages/count_tokens", messages.CountTokens.as_view()),

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from accounts.sealing import CannotOpen, open_sealed
 from billing.pricing import Prices, Rate, by_size
-from routing.models import FORMATS, credential_place
+from routing.models import FORMATS, credential_place, never_written
 
 # A row for each active offer of each active model; an offer without a usable credential is there as well, so that a
 # plan can say why it left it out. Narrowed by appending `and`.
@@ -223,6 +223,7 @@ def _offer(row: Sequence[Any]) -> Offer:
     if not provider.reasoning_format and provider.protocol in FORMATS:
         provider = replace(provider, reasoning_format=FORMATS[provider.protocol])
     credentials, versions = row[44:46]
+    free = never_written(row[5])
     return Offer(
         id,
         provider,
@@ -236,7 +237,7 @@ def _offer(row: Sequence[Any]) -> Offer:
         quality,
         forced,
         tuple(_opened(credentials or (), provider.base_url)),
-        tuple(_version(*version) for version in versions or ()),
+        tuple(_version(*version, free=free) for version in versions or ()),
     )
 
 
@@ -251,12 +252,11 @@ def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Cre
             yield Credential(UUID(id), open_sealed(sealed, credential_place(UUID(id), base_url)))
 
 
-def _version(id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]]) -> TariffVersion:
-    return TariffVersion(
-        id,
-        datetime.fromisoformat(effective_from),
-        by_size((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates),
-    )
+def _version(
+    id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]], *, free: Iterable[str]
+) -> TariffVersion:
+    found = ((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates)
+    return TariffVersion(id, datetime.fromisoformat(effective_from), by_size(found, free=free))
 
 
 def _decimal(text: str | None) -> Decimal | None:

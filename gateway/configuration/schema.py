@@ -32,7 +32,19 @@ from gateway.configuration.file import (
     whole,
 )
 from routing.base_url import BadUrl, parse_base_url
-from routing.models import AuthStyle, CapField, Factor, Forced, Modality, Protocol, Strategy, Term, Variant, Word
+from routing.models import (
+    READABLE,
+    AuthStyle,
+    CapField,
+    Factor,
+    Forced,
+    Modality,
+    Protocol,
+    Strategy,
+    Term,
+    Variant,
+    Word,
+)
 
 dollars = decimal(digits=12, places=12)
 dollars_per_million = decimal(digits=12, places=6)
@@ -218,6 +230,7 @@ VERSION = Noun(
     identity=("effective_from",),
 )
 TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})
+READS = [value for value, _ in READABLE]
 OFFER = Noun(
     columns={
         "upstream_model": text,
@@ -225,7 +238,7 @@ OFFER = Noun(
         "weight": whole,
         "context_length": optional(whole),
         "max_output": optional(whole),
-        "input_modalities": optional(listed(choice(Modality.values))),
+        "input_modalities": optional(listed(choice(READS))),
         "supported_parameters": optional(listed(text)),
         "quality": whole,
         "forced": choice(("", *Forced.values)),
@@ -238,7 +251,7 @@ MODEL = Noun(
     columns={
         "name": text,
         "aliases": listed(text),
-        "input_modalities": listed(choice(Modality.values)),
+        "input_modalities": listed(choice(READS)),
         "output_modalities": listed(choice(Modality.values)),
         "context_length": whole,
         "max_output": whole,

@@ -17,8 +17,6 @@ CHAT = "POST /v1/chat/completions"
 UNVERSIONED = ("chat", "models", "route", "files", "responses", "completions", "messages", "embeddings", "moderations")
 # What SDKs call that is not served here, by the path's end.
 INSTEAD = {
-    "completions": f"The older completions are not served. Use {CHAT}, with the prompt as a message.",
-    "embeddings": "Embeddings are not served.",
     "moderations": "Moderations are not served.",
     "batches": "Batches are not served.",
 }

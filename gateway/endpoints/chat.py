@@ -26,7 +26,9 @@ queue = Queue()
 
 
 class Chat(ApiView):
-    """A view that takes the body of a chat completion."""
+    """A view that takes the body of a chat completion, or of another generation, with at most so many values."""
+
+    most_values: ClassVar[int] = strict_json.MAX_VALUES
 
     async def asked(self, here: process.Process, **path: str) -> ChatRequest:
         """What is asked, checked, its files looked up; `path` is what its path says. Raises `InvalidRequest`."""
@@ -35,7 +37,7 @@ class Chat(ApiView):
             if is_light(body):
                 value = strict_json.loads(body)
             else:
-                value = await here.parser.loads(self.caller.organization, body)
+                value = await here.parser.loads(self.caller.organization, body, self.most_values)
             asked = self.read(value, len(body), **path)
         except BadJson as error:
             raise InvalidRequest(str(error), code="invalid_json", param=error.param) from error

@@ -11,7 +11,7 @@ from gateway.generation.estimate import Estimate
 from gateway.generation.itinerary import Stop
 from gateway.process import telemetry
 from gateway.process.memory import Share
-from gateway.protocols.openai_chat import AnswerReader
+from gateway.protocols.sides import Answer
 from gateway.upstream.model_name import over_model
 from gateway.upstream.veil import veil_over
 from gateway.wire.errors import UpstreamFault
@@ -60,7 +60,7 @@ class Attempt:
         self.hidden: tuple[str, ...] = ()  # until something of it is sent
         self.row: Try
         self.memory = Share(organization, key)
-        self.reader: AnswerReader | None = None
+        self.reader: Answer | None = None
         self.fault: UpstreamFault | None = None
         self.relayed = self.seen_off = False
         self._health = health
@@ -141,6 +141,8 @@ class Attempt:
             reader = self.reader
             assert reader is not None
             written = reader.usage.completion if reader.usage is not None else estimate(reader.relayed_bytes)
+            if not reader.relayed_bytes:
+                written = max(1, written)  # an answer that says nothing, such as vectors, takes its time all the same
             self._trial.succeeded(time.monotonic(), written)
 
     def condemned(self, fault: UpstreamFault) -> None:
@@ -178,8 +180,9 @@ class Attempt:
             if usage.prompt and (usage.completion or not reader.relayed_bytes):
                 return usage, Basis.REPORTED
         elif not self.relayed and not (reader is not None and reader.complete):
-            if self._trial is None or (fault is not None and (fault.kind in _REFUSALS or not fault.sent)):
+            failure = None if fault is None or fault.made else fault
+            if self._trial is None or (failure and (failure.kind in _REFUSALS or not failure.sent)):
                 return Tokens(), Basis.NOTHING
-            if (fault is not None and (reader is None or reader.usage is None)) or ours:
+            if (failure and (reader is None or reader.usage is None)) or ours:
                 return Tokens(), Basis.UNKNOWN
         return estimate.of(self.candidate, reader), Basis.ESTIMATED

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import reduce
 
 from billing.pricing import Ceiling, WorstCase
+from gateway.protocols.sides import CHATS
 from gateway.request.planning import Call
 from routing.planning.plan import Candidate
 
@@ -25,6 +26,7 @@ def may_continue(call: Call) -> bool:
         call.plan.policy.continues_streams
         and asked.stream
         and asked.n == 1
+        and asked.makes is CHATS
         and not asked.logprobs
         and not any(asked.body.get(name) for name in _NOT_TEXT)
         and len(call.plan.taken) > 1

@@ -16,8 +16,7 @@ from gateway.generation.attempt import Attempt
 from gateway.process.deadline import NEVER, Deadline
 from gateway.process.memory import NoRoom
 from gateway.process.process import Process
-from gateway.protocols import PROTOCOLS
-from gateway.protocols.openai_chat import AnswerReader
+from gateway.protocols.sides import Answer, UpstreamSide
 from gateway.upstream.client import Target
 from gateway.upstream.reply import Reply
 from gateway.wire.errors import UpstreamFault, let_go
@@ -114,7 +113,7 @@ class Dialling:
     `reply` gives the answer's head, and the attempt its reader; None when it is time for a sign of life.
     """
 
-    __slots__ = ("_attempt", "_coroutine", "_process", "_reader", "_reply", "_task", "pace")
+    __slots__ = ("_attempt", "_coroutine", "_process", "_reader", "_reply", "_side", "_task", "pace")
 
     def __init__(
         self,
@@ -122,12 +121,14 @@ class Dialling:
         attempt: Attempt,
         pace: Pace,
         dialling: Coroutine[Any, Any, Reply],
-        reader: AnswerReader,
+        side: UpstreamSide,
+        reader: Answer,
     ) -> None:
         self.pace = pace
         self._process = process
         self._attempt = attempt
         self._coroutine = dialling
+        self._side = side
         self._reader = reader
         self._task: asyncio.Task[Reply] | None = None
         self._reply: Reply | None = None
@@ -152,10 +153,9 @@ class Dialling:
         return reply
 
     def _fault(self, reply: Reply, said: bytes) -> UpstreamFault:
-        upstream = PROTOCOLS[self._attempt.candidate.offer.provider.protocol].upstream
-        fault = upstream.fault(reply.status, reply.headers, said)
+        fault = self._side.fault(reply.status, reply.headers, said)
         if fault.param is not None and not self._reader.passes:
-            fault.param = upstream.chat_path(fault.param)
+            fault.param = self._side.chat_path(fault.param)
         return fault
 
     def __exit__(

@@ -4,8 +4,9 @@ media by the model's bounds for a hold. What the provider did say of it is the l
 
 from billing.tokens import Tokens, estimate
 from gateway.process.tokenizers import Tokenizers
-from gateway.protocols.openai_chat import AnswerReader, ChatRequest
+from gateway.protocols.openai_chat import ChatRequest
 from gateway.protocols.openai_chat.request.text import said_bytes
+from gateway.protocols.sides import Answer
 from gateway.request.planning import Call
 from routing.catalog import Model
 from routing.planning.plan import Candidate
@@ -21,7 +22,7 @@ class Estimate:
         self._tokenizers = tokenizers
         self._said: int | None = None
 
-    def of(self, candidate: Candidate, reader: AnswerReader | None) -> Tokens:
+    def of(self, candidate: Candidate, reader: Answer | None) -> Tokens:
         """The prompt, and what was written of the answer, shown or not; of a whole body that was not read to its end,
         what came of that.
         """
@@ -47,13 +48,14 @@ def prompt_tokens(asked: ChatRequest, model: Model, bytes_a_token: float, said: 
     """The tokens of a prompt, its text of `said` bytes, which are measured if they are not given."""
     return (
         estimate(said_bytes(asked.body) if said is None else said, bytes_a_token)
+        + asked.tokens
         + asked.images * model.image_token_bound
         + asked.audios * model.audio_token_bound
         + max(asked.files * model.file_token_bound, estimate(asked.file_bytes, bytes_a_token))
     )
 
 
-def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: AnswerReader | None) -> None:
+def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: Answer | None) -> None:
     """Notes what a token of a model's text stood for in an answer, if the provider counted it."""
     if reader is None or reader.usage is None or not reader.counted or reader.abandoned:
         return

@@ -32,6 +32,7 @@ from gateway.openapi.answers import (
 )
 from gateway.openapi.chat_answers import ChatCompletion, ChatCompletionChunk
 from gateway.openapi.chat_requests import ChatCompletionRequest
+from gateway.openapi.prompts import CompletionAnswer, CompletionRequest, EmbeddingsAnswer, EmbeddingsRequest
 from gateway.openapi.protocols import (
     CountContentRequest,
     CountTokensRequest,
@@ -140,6 +141,7 @@ CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
     UpstreamFault(F.UNREACHABLE, code="no_provider_available"),
 )
+OTHER_ERRORS = (*CHAT_ERRORS, NotFound("", code="model_not_supported"))
 ROUTE_ERRORS: tuple[GatewayError, ...] = (
     NO_MODEL,
     UnsupportedMediaType(""),
@@ -236,6 +238,29 @@ OPERATIONS: Mapping[str, Operation] = {
         about="With `stream` the answer is `text/event-stream`: each event's data is a chunk, the last one `[DONE]`. "
         "Lines that begin with a colon keep the connection alive. A failure after the first chunk is an event with "
         "an `error` object. The ranges here are the standard dialect's; a key's dialect may narrow or widen a few.",
+    ),
+    "Completions.post": Operation(
+        CHAT,
+        "Go on with a text, or fill a gap in it",
+        answers=(CompletionAnswer,),
+        stream=CompletionAnswer,
+        headers=GENERATED,
+        errors=OTHER_ERRORS,
+        parameters=GENERATING,
+        body=CompletionRequest,
+        sample={"model": "demo/swift", "prompt": "def add(a, b):", "suffix": "\n", "max_tokens": 50},
+        about="Only providers whose offers are known to have it are asked. Streams are as a chat's.",
+    ),
+    "Embeddings.post": Operation(
+        CHAT,
+        "Make vectors of texts",
+        answers=(EmbeddingsAnswer,),
+        headers=GENERATED,
+        errors=OTHER_ERRORS,
+        parameters=GENERATING,
+        body=EmbeddingsRequest,
+        sample={"model": "demo/vectors", "input": ["Say hello.", "Say goodbye."]},
+        about="For models that make embeddings. Another provider of the model may answer, another model never does.",
     ),
     "Responses.post": Operation(
         CHAT,

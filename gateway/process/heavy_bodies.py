@@ -13,7 +13,7 @@ from uuid import UUID
 from gateway.process.turns import Places
 from gateway.wire.errors import Unavailable
 from gateway.wire.json_worker import LENGTH, VALUE
-from gateway.wire.strict_json import BadJson
+from gateway.wire.strict_json import MAX_VALUES, BadJson
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ class Parser:
         self._worker: asyncio.subprocess.Process | None = None
         self._running: set[asyncio.Task[bytes]] = set()
 
-    async def loads(self, organization: UUID, body: bytes) -> Any:
+    async def loads(self, organization: UUID, body: bytes, most_values: int = MAX_VALUES) -> Any:
         """`strict_json.loads` of a body of the organization's. Raises `BadJson`, or `Unavailable` without a worker."""
         async with self._places.place(organization):
             # What has begun is seen through when its client leaves: the next one's answer comes behind this one's.
-            task = asyncio.get_running_loop().create_task(self._ask(body))
+            task = asyncio.get_running_loop().create_task(self._ask(body, most_values))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             try:
@@ -62,14 +62,15 @@ class Parser:
             self._worker.kill()
             await self._worker.wait()
 
-    async def _ask(self, body: bytes) -> bytes:
+    async def _ask(self, body: bytes, most_values: int) -> bytes:
+        head = len(body).to_bytes(LENGTH) + most_values.to_bytes(LENGTH)
         for _ in range(2):  # one that has died is replaced once
             try:
                 if self._worker is None:
                     self._worker = await _start()
                 incoming, outgoing = self._worker.stdout, self._worker.stdin
                 assert incoming is not None and outgoing is not None
-                outgoing.writelines([len(body).to_bytes(LENGTH), body])
+                outgoing.writelines([head, body])
                 await outgoing.drain()
                 length = await incoming.readexactly(LENGTH)
                 return await incoming.readexactly(int.from_bytes(length))

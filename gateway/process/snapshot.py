@@ -60,7 +60,7 @@ class Snapshot:
     catalog: Catalog
     policies: Policies
     limits: Mapping[UUID, int] = field(default_factory=dict)
-    routes: dict[tuple[bytes, str], list[Prospect]] = field(default_factory=dict)
+    routes: dict[tuple[bytes, str, frozenset[str]], list[Prospect]] = field(default_factory=dict)
     orders: dict[tuple[bytes, tuple[str, ...]], list[Model]] = field(default_factory=dict)
     bounds: dict[bytes, tuple[Bound, ...]] = field(default_factory=dict)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gateway.wire.sse import Event
 
 EVENTS = "text/event-stream; charset=utf-8"
+# What a model may make, of which a chat's answer can hold some; one known to make none of it is for another endpoint.
+CHATS = frozenset({"text", "audio", "image"})
 
 
 class Kept(NamedTuple):
@@ -49,6 +51,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
     - `fields`: header fields that go on to an offer of the same protocol
     - `kept`: the answer that it goes on from
     - `stream_type`: the media type of a stream
+    - `makes`: what a model must make to be asked this, one of them
     """
 
     protocol: str
@@ -63,6 +66,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, str] = {}
     kept: Kept | None = None
     stream_type: str = EVENTS
+    makes: frozenset[str] = CHATS
 
     def retell(self, error: GatewayError) -> None:
         """Puts what an error names into the client's own words, if it is not told in them yet."""
@@ -119,7 +123,10 @@ class Answer(Protocol):
 
     meaningful: bool  # Something to show has been read. Before that another offer may be tried.
     complete: bool  # The upstream said that it is done.
+    stopped: bool  # The gateway has ended it: what follows is only counted.
+    skipped: int  # Events ignored as keep-alives.
     upstream_id: str  # The answer's id at the provider, for its bill; empty if it gave none.
+    tier: str  # The class of service that it said it served; empty if it did not.
     abandoned: GatewayError | None  # Why nobody wants it any more: it keeps nothing, and what follows is only counted.
     fault: UpstreamFault | None  # Waits while frames that came before it are sent; check after each `feed`.
 
@@ -132,12 +139,28 @@ class Answer(Protocol):
         """It sent counts that cannot be believed, or do not add up."""
 
     @property
+    def counted(self) -> bool:
+        """Whether `usage` counts the whole answer: nothing more was to come when it did."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the client's own body was sent, and what comes goes on as it is."""
+
+    @property
     def begun(self) -> bool:
         """Whether an answer is under way, and not just a connection."""
 
     @property
     def relayed_bytes(self) -> int:
         """UTF-8 bytes of text read, shown or not, for an estimate and for the bound of an answer's length."""
+
+    @property
+    def reasoning_bytes(self) -> int:
+        """How many of them are reasoning."""
+
+    @property
+    def said(self) -> str:
+        """The text so far, where another offer may go on with it; else empty."""
 
     @property
     def unread(self) -> int:
@@ -148,6 +171,10 @@ class Answer(Protocol):
         """Bytes that it keeps until its end."""
 
     @property
+    def unread_body(self) -> int:
+        """Bytes of a whole body that says nothing before its end, and whose length tells how much was written."""
+
+    @property
     def finish_reason(self) -> str | None:
         """In OpenAI's words."""
 
@@ -155,11 +182,20 @@ class Answer(Protocol):
     def native_finish_reason(self) -> str | None:
         """In the upstream's word."""
 
+    def understand(self, sent: "Sent") -> None:
+        """What comes is the answer to this. To be called before `feed`."""
+
     def feed(self, data: bytes) -> list[bytes]:
         """Frames for a streaming client, never the terminal part. Raises `UpstreamFault`."""
 
     def end(self) -> None:
         """The upstream's body ended. Raises `UpstreamFault` if the answer is not whole."""
+
+    def conclude(self) -> None:
+        """Nothing more is wanted of a `stopped` answer: it is whole as it is."""
+
+    def abandon(self, reason: GatewayError) -> bool:
+        """Nobody wants it any more, for a `reason`. False: what is kept is needed to read on."""
 
     def set_usage(self, tokens: Tokens) -> None:
         """Show these counts, which are what is billed."""
@@ -169,6 +205,9 @@ class Answer(Protocol):
 
     def final(self) -> bytes:
         """After settlement, once: the terminal part of a stream, or the whole body."""
+
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:
+        """How the stream tells that it failed; nothing follows."""
 
 
 class Source(Protocol):
@@ -242,6 +281,13 @@ class Passing(Protocol):
         """How the stream tells that it failed."""
 
 
+class Vectors(NamedTuple):
+    """The names under which an `answer` has its list of vectors, and an item of that its `vector`."""
+
+    answer: str = "data"
+    vector: str = "embedding"
+
+
 class Sent(NamedTuple):
     """What an upstream is sent, and how it is understood.
 
@@ -251,6 +297,7 @@ class Sent(NamedTuple):
     - `passing`: of the answer, where the client speaks the same protocol and its body was passed on
     - `stream_type`: the media type of its streams
     - `ignored`: parameters that this upstream has nothing for
+    - `vectors`: where an answer of vectors has them
     """
 
     path: str
@@ -261,6 +308,7 @@ class Sent(NamedTuple):
     passing: Passing | None = None
     ignored: tuple[str, ...] = ()
     stream_type: str = "text/event-stream"
+    vectors: Vectors = Vectors()
 
 
 class Counting(NamedTuple):

@@ -2,27 +2,27 @@
 
 from accounts.callers import Caller
 from gateway.process.snapshot import Snapshot
+from gateway.protocols.sides import CHATS
 from gateway.wire.dialects import named
 from gateway.wire.errors import NotFound
 from routing.catalog import Model
 
-# What a chat's answer can hold; a model known to make nothing of it is for another endpoint.
-ANSWERS = frozenset({"text", "audio", "image"})
 
-
-def find(snapshot: Snapshot, caller: Caller, name: str) -> tuple[Model, str | None]:
+def find(snapshot: Snapshot, caller: Caller, name: str, makes: frozenset[str] = CHATS) -> tuple[Model, str | None]:
     """The model of a name, and the slug of the provider it is pinned to (`model:provider`), or None.
 
-    Raises `NotFound` for a model that is not there, that the key may not use, or that does not chat.
+    Raises `NotFound` for a model that is not there, that the key may not use, or that makes none of what is asked.
     """
     if ":" in name and name not in snapshot.catalog.by_name:
         base, _, provider = name.rpartition(":")
         if provider and reachable(snapshot, caller, base):
-            return find_model(snapshot, caller, base), provider
-    return find_model(snapshot, caller, name), None
+            return find_model(snapshot, caller, base, makes=makes), provider
+    return find_model(snapshot, caller, name, makes=makes), None
 
 
-def find_model(snapshot: Snapshot, caller: Caller, name: str, param: str = "model") -> Model:
+def find_model(
+    snapshot: Snapshot, caller: Caller, name: str, param: str = "model", makes: frozenset[str] = CHATS
+) -> Model:
     """The model of a slug or alias. Raises `NotFound` as `find` does."""
     model = reachable(snapshot, caller, name)
     if model is None:
@@ -30,11 +30,11 @@ def find_model(snapshot: Snapshot, caller: Caller, name: str, param: str = "mode
         raise NotFound(
             named(caller.dialect).messages["model_invalid"].format(model=name), code="model_not_found", param=param
         )
-    if not chats(model):
+    if not serves(model, makes):
+        wanted = "chat" if makes is CHATS else f"make {' or '.join(sorted(makes))}"
+        made = ", ".join(model.output_modalities) or "what is not known"
         raise NotFound(
-            f"The model '{name}' does not chat: it makes {', '.join(model.output_modalities)}.",
-            code="model_not_supported",
-            param=param,
+            f"The model '{name}' does not {wanted}: it makes {made}.", code="model_not_supported", param=param
         )
     return model
 
@@ -45,9 +45,11 @@ def reachable(snapshot: Snapshot, caller: Caller, name: str) -> Model | None:
     return None if model is None or (caller.allowed_models and model.slug not in caller.allowed_models) else model
 
 
-def chats(model: Model) -> bool:
-    """Whether it makes what a chat's answer can hold, as far as is known."""
-    return not model.output_modalities or not ANSWERS.isdisjoint(model.output_modalities)
+def serves(model: Model, makes: frozenset[str] = CHATS) -> bool:
+    """Whether it makes any of this. Of a model of which nothing is known a chat may be tried, and nothing else."""
+    if not model.output_modalities:
+        return makes is CHATS
+    return not makes.isdisjoint(model.output_modalities)
 
 
 def pool(snapshot: Snapshot, caller: Caller, names: tuple[str, ...] | None) -> list[Model]:
@@ -63,6 +65,6 @@ def pool(snapshot: Snapshot, caller: Caller, names: tuple[str, ...] | None) -> l
     models = (
         model
         for model in snapshot.catalog.by_id.values()
-        if model.offers and chats(model) and (not allowed or model.slug in allowed)
+        if model.offers and serves(model) and (not allowed or model.slug in allowed)
     )
     return sorted(models, key=lambda model: model.slug)

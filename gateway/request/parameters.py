@@ -61,6 +61,8 @@ _CAREFUL = frozenset({*_HARMLESS, *_AUDIO})
 # Not refused to a strict caller: the gateway acts on the first itself, and the second is a hint that changes no answer.
 NEVER_STRICT = frozenset({"user_id", "cache_control"})
 _DEPRECATED = frozenset({"functions", "function_call"})
+# They say that an offer has completions, too; a list of nothing else says nothing of what its chats take.
+_OF_COMPLETIONS = frozenset({"prompt", "suffix"})
 _odd = re.compile(r"[^\w.\[\]-]", re.ASCII)
 
 
@@ -72,7 +74,7 @@ def supported_by(parameters: tuple[str, ...], capabilities: tuple[str, ...] = ()
     format. A model that can reason and lists no spelling for it takes each. `BY_DEFAULT` stays among the words.
     """
     found = set(parameters)
-    if not found:
+    if found <= _OF_COMPLETIONS:
         return frozenset()
     if "tools" in found:
         found |= {"functions", "function_call"}

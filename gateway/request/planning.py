@@ -14,11 +14,11 @@ from gateway.process.arrivals import Arrival
 from gateway.process.process import Process
 from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
-from gateway.protocols import PROTOCOLS
+from gateway.protocols import PROTOCOLS, speakers
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.request import MOST_SEARCHES
-from gateway.protocols.sides import Sent
+from gateway.protocols.sides import CHATS, Sent
 from gateway.request import choosing
 from gateway.request.attribution import calling_app
 from gateway.request.naming import reachable
@@ -28,7 +28,7 @@ from gateway.request.sealed_ids import PARAM, gone
 from gateway.request.side_effects import forgetting
 from gateway.request.wishes import wish
 from gateway.wire.dialects import Dialect, named
-from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, UpstreamFault
+from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, NotFound, UpstreamFault
 from gateway.wire.header_fields import NO_FIELDS, Fields
 from routing.catalog import SEARCHES, Model
 from routing.health.faults import Fault
@@ -39,6 +39,7 @@ from routing.planning.policy import Policy
 from routing.planning.prospect import Prospect
 
 NO_MODALITIES: frozenset[str] = frozenset()
+ANY_PROTOCOL: frozenset[str] = frozenset()
 
 
 class Call(Struct):
@@ -187,11 +188,12 @@ def prepare(
     wanted, seed = _wanted(asked, caller), int(id[-8:], 16)
     refusals: list[InvalidRequest] = []
     choice: dict[str, Any] | None = None
-    if wished is None and asked.model_routing is None and asked.model not in dialect.auto_models:
-        routes = plain(snapshot, caller, asked.model)
+    auto = asked.model in dialect.auto_models and asked.makes is CHATS
+    if wished is None and asked.model_routing is None and not auto:
+        routes = plain(snapshot, caller, asked.model, asked.makes)
     else:
-        rules = Rules(snapshot, caller, wished)
-        model = None if asked.model in dialect.auto_models else rules.model(asked.model)
+        rules = Rules(snapshot, caller, wished, asked.makes)
+        model = None if auto else rules.model(asked.model)
         pool = rules.pool(asked, model)
         rules.check_providers()
         routes = [] if model is None else [rules.route(model)]
@@ -260,22 +262,22 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         strict=caller.strict_params,
         formats=asked.thoughts,
         tenant=caller.organization,
-        protocol=native,
+        protocols=native,
         built_in=built_in,
         account=kept.account if kept is not None else "",
         kept_tokens=kept.tokens if kept is not None else 0,
     )
 
 
-def _native(asked: ChatRequest, caller: Caller) -> tuple[str, tuple[str, ...]]:
-    """The protocol that an offer must speak, and the words that it must list, for what only that protocol can say.
+def _native(asked: ChatRequest, caller: Caller) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The protocols of which an offer must speak one, and the words that it must list, for what only they can say.
 
     A strict caller's request is not to be left without anything, either.
     """
     spoken = asked.spoken
     if spoken is None or not (spoken.only_native or (caller.strict_params and spoken.ignored)):
-        return "", ()
-    return spoken.protocol, spoken.built_in if spoken.only_native else ()
+        return ANY_PROTOCOL, ()
+    return speakers(spoken.protocol), spoken.built_in if spoken.only_native else ()
 
 
 def _seat(asked: ChatRequest, caller: Caller, route: Prospect, wanted: Wanted) -> int | None:
@@ -330,6 +332,9 @@ def _nowhere(found: Plan, asked: ChatRequest, refusals: list[InvalidRequest]) ->
     if found.wanted.account and not any(one.offer.opens(found.wanted.account) for one in candidates):
         return gone()
     if asked.spoken is not None and reasons & {Reason.PROTOCOL, Reason.BUILT_IN}:
+        if asked.makes is not CHATS:
+            message = f"No provider of the model '{asked.model}' is known to take such a request. Choose another model."
+            return NotFound(message, code="model_not_supported", param="model")
         if asked.spoken.only_native == (PARAM,):
             return gone()
         return asked.spoken.nowhere(asked.model, (*asked.spoken.only_native, *asked.spoken.ignored)[0])

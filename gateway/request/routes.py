@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from accounts.callers import Caller
 from gateway.process.snapshot import Snapshot
 from gateway.protocols.openai_chat import ChatRequest
-from gateway.request.naming import chats, find, find_model, pool, reachable
+from gateway.protocols.sides import CHATS
+from gateway.request.naming import find, find_model, pool, reachable, serves
 from gateway.request.shortlist import shortlist
 from gateway.request.wishes import pinned
 from gateway.wire.dialects import named
@@ -23,15 +24,16 @@ from routing.planning.prospect import Prospect, prospect
 MOST_KEPT = 10_000  # with a snapshot; more are worked out for each request
 
 
-def plain(snapshot: Snapshot, caller: Caller, name: str) -> Sequence[Prospect]:
-    """The routes of a request that wishes nothing: they depend on its key and the name of its model alone.
+def plain(snapshot: Snapshot, caller: Caller, name: str, makes: frozenset[str] = CHATS) -> Sequence[Prospect]:
+    """The routes of a request that wishes nothing: they depend on its key, the name of its model and what that is to
+    make alone.
 
     So they are kept with the snapshot, for keys that are in it. Raises `NotFound` or `UpstreamFault`.
     """
-    place = caller.digest, name
+    place = caller.digest, name, makes
     routes = snapshot.routes.get(place)
     if routes is None:
-        rules = Rules(snapshot, caller, None)
+        rules = Rules(snapshot, caller, None, makes)
         model = rules.model(name)
         rules.check_providers()
         routes = rules.following([rules.route(model)])
@@ -41,18 +43,23 @@ def plain(snapshot: Snapshot, caller: Caller, name: str) -> Sequence[Prospect]:
 
 
 class Rules:
-    """What decides the routes of one request: the snapshot, who calls, and what the request itself wishes."""
+    """What decides the routes of one request: the snapshot, who calls, what the request itself wishes, and what its
+    model is to make.
+    """
 
-    __slots__ = ("caller", "snapshot", "wished")
+    __slots__ = ("caller", "makes", "snapshot", "wished")
 
-    def __init__(self, snapshot: Snapshot, caller: Caller, wished: Policy | None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, caller: Caller, wished: Policy | None, makes: frozenset[str] = CHATS
+    ) -> None:
         self.snapshot = snapshot
         self.caller = caller
         self.wished = wished
+        self.makes = makes
 
     def model(self, name: str) -> Model:
         """The model of a name; a pin to a provider in it is a wish of the request from then on. Raises `NotFound`."""
-        model, provider = find(self.snapshot, self.caller, name)
+        model, provider = find(self.snapshot, self.caller, name, self.makes)
         if provider is not None:
             self.wished = pinned(self.wished, provider)
         return model
@@ -108,7 +115,7 @@ class Rules:
             if name in providers:
                 return [first]
             model = reachable(self.snapshot, self.caller, name)
-            if model is not None and chats(model):
+            if model is not None and self._stands_in(model):
                 routes = [first] if model is first.model else [first, self.route(model)]
             elif name.partition("/")[0] in providers:
                 return [first]
@@ -123,3 +130,7 @@ class Rules:
         elif not name:
             return [first]
         return [first, *(prospect(other.model, falling_back(other.policy, True)) for other in routes[1:])]
+
+    def _stands_in(self, model: Model) -> bool:
+        """Whether a model may answer for another. The vectors of two models have nothing to do with each other."""
+        return "embeddings" not in self.makes and serves(model, self.makes)

@@ -234,6 +234,7 @@ class UpstreamFault(GatewayError):
         self.upstream_status = upstream_status
         self.unreadable = unreadable  # an answer came, and nobody knows what it said
         self.sent = True  # the provider was sent the request, or may have been
+        self.made = False  # it answered, and it is the request that made that too much: the answer is paid for
         self.stale = False  # on a kept connection that ended: the provider may not have seen it
         self.type = shown.type
         self.status = shown.status

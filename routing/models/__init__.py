@@ -1,7 +1,16 @@
 """Where a call can go: providers and their credentials, models, offers, and the policies that order them."""
 
 from routing.models.health import ClosedBy, Ejection
-from routing.models.model import Forced, Modality, Model, Offer, model_slug_validator, text_only
+from routing.models.model import (
+    READABLE,
+    Forced,
+    Modality,
+    Model,
+    Offer,
+    model_slug_validator,
+    never_written,
+    text_only,
+)
 from routing.models.policy import ChoiceWeight, Factor, Level, Policy, Strategy, Term, Word
 from routing.models.provider import (
     FORMATS,
@@ -20,6 +29,7 @@ from routing.models.statistics import ALL_SIZES, OfferRollup, OfferStatistics, W
 __all__ = [
     "ALL_SIZES",
     "FORMATS",
+    "READABLE",
     "AuthStyle",
     "CapField",
     "ChoiceWeight",
@@ -45,6 +55,7 @@ __all__ = [
     "Word",
     "credential_place",
     "model_slug_validator",
+    "never_written",
     "text_only",
     "validate_base_url",
 ]

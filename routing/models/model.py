@@ -1,5 +1,7 @@
 """What is sold: models under their public names, and which provider offers which, at what tariff."""
 
+from collections.abc import Collection
+
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, RegexValidator
@@ -22,11 +24,20 @@ class Modality(models.TextChoices):
     AUDIO = "audio", "Audio"
     VIDEO = "video", "Video"
     FILE = "file", "File"
+    EMBEDDINGS = "embeddings", "Embeddings"
+
+
+READABLE = [choice for choice in Modality.choices if choice[0] != Modality.EMBEDDINGS]
 
 
 def text_only() -> list[str]:
     """The modalities of a model when nobody says otherwise."""
     return [Modality.TEXT]
+
+
+def never_written(output_modalities: Collection[str]) -> tuple[str, ...]:
+    """Items of a tariff that a model which makes this has no use for: whatever makes vectors alone writes nothing."""
+    return ("output",) if set(output_modalities) == {Modality.EMBEDDINGS} else ()
 
 
 class Model(models.Model):
@@ -36,12 +47,16 @@ class Model(models.Model):
     name = models.CharField(max_length=200)
     aliases = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     input_modalities = ArrayField(
-        models.CharField(max_length=8, choices=Modality.choices),
+        models.CharField(max_length=8, choices=READABLE),
         default=text_only,
         blank=True,
         help_text="What it reads; other parts are refused. Empty: not known, and the provider decides.",
     )
-    output_modalities = ArrayField(models.CharField(max_length=8, choices=Modality.choices), default=text_only)
+    output_modalities = ArrayField(
+        models.CharField(max_length=16, choices=Modality.choices),
+        default=text_only,
+        help_text="What it makes. Embeddings: it is asked at /v1/embeddings, and a tariff of it needs no output rate.",
+    )
     context_length = models.PositiveIntegerField(default=0)
     max_output = models.PositiveIntegerField(default=4096, help_text="Output tokens at most; the cap of a hold.")
     supported_parameters = ArrayField(models.CharField(max_length=64), default=list, blank=True)
@@ -86,13 +101,16 @@ class Offer(models.Model):
     context_length = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the model's.")
     max_output = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the model's.")
     input_modalities = ArrayField(
-        models.CharField(max_length=8, choices=Modality.choices),
+        models.CharField(max_length=8, choices=READABLE),
         null=True,
         blank=True,
         help_text="Empty: the model's.",
     )
     supported_parameters = ArrayField(
-        models.CharField(max_length=64), null=True, blank=True, help_text="Empty: the model's."
+        models.CharField(max_length=64),
+        null=True,
+        blank=True,
+        help_text="Empty: the model's. `prompt`: it has /completions, too; `suffix`: which fill gaps.",
     )
     quality = models.PositiveSmallIntegerField(
         default=50, validators=[MaxValueValidator(100)], help_text="Your own score of this offer, 0 to 100."

@@ -62,7 +62,7 @@ class Wanted(Struct):
     - `stays`: that offer has been paid for keeping the prompt in its cache for long
     - `turn`: counts the requests of a rotation
     - `tenant`: the organization that asks; None: none in particular
-    - `protocol`: only offers that speak it can be asked this; empty: any. `built_in`: tools that they must list
+    - `protocols`: only offers that speak one of them can be asked this; empty: any. `built_in`: words they must list
     - `account`: the only one that can be used (`Offer.opens`), since what the request goes on from is kept there, and
       is `kept_tokens` at most
     """
@@ -86,7 +86,7 @@ class Wanted(Struct):
     file_bytes: int = 0
     searches: int = 0
     tenant: UUID | None = None
-    protocol: str = ""
+    protocols: frozenset[str] = frozenset()
     built_in: tuple[str, ...] = ()
     account: str = ""
     kept_tokens: int = 0
@@ -106,8 +106,8 @@ class Wanted(Struct):
             kept["max_price"] = f"{self.max_price:f}"
         if self.modalities:
             kept["modalities"] = sorted(self.modalities)
-        if self.protocol:
-            kept["protocol"] = self.protocol
+        if self.protocols:
+            kept["protocols"] = sorted(self.protocols)
         if self.formats:
             kept["formats"] = sorted(self.formats)
         if self.kept_tokens:

@@ -73,7 +73,7 @@ WORDS: dict[Reason, str] = {
     Reason.CONTEXT: "left out: its context is too small for the prompt",
     Reason.PARAMETERS: "left out: it ignores parameters, and the caller is strict",
     Reason.PROTOCOL: "left out: it speaks another protocol, and the request says what that has no words for",
-    Reason.BUILT_IN: "left out: its list of parameters lacks a tool that its provider would run",
+    Reason.BUILT_IN: "left out: its list of parameters lacks what is asked, such as a tool that its provider would run",
     Reason.ELSEWHERE: "left out: what the request goes on from is kept elsewhere",
     Reason.UNPRICED: "left out: its price is unknown, and a hard budget or a highest price a request applies",
     Reason.TOO_DEAR: "left out: its worst case is above the key's highest price a request",

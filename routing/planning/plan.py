@@ -151,7 +151,7 @@ def _part(prospect: Prospect, wanted: Wanted, health: Health, size: int, dice: D
     )
     part = Part(prospect, prospect.prices_at(wanted.now, wanted.text_bytes // BYTES_A_TOKEN), tokens)
     able: Sequence[int] = prospect.every
-    if wanted.modalities or wanted.strict or wanted.protocol:
+    if wanted.modalities or wanted.strict or wanted.protocols:
         able = _able(part, wanted)
     least = wanted.text_bytes // MOST_BYTES_A_TOKEN
     if 0 < prospect.least_context < least:
@@ -214,7 +214,7 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
 def _unable(model: int, kind: Kind, wanted: Wanted) -> Reason | None:
     if kind.modalities and not wanted.modalities <= kind.modalities:
         return Reason.MODALITY
-    if wanted.protocol and kind.protocol != wanted.protocol:
+    if wanted.protocols and kind.protocol not in wanted.protocols:
         return Reason.PROTOCOL
     if not set(wanted.built_in) <= set(kind.parameters):
         return Reason.BUILT_IN

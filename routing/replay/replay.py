@@ -41,7 +41,11 @@ CHUNK = 500  # generations read at once, between two looks at whether to go on
 OLDEST_ATTEMPT = timedelta(hours=1)  # attempts bear newer ids than their generation, clocks differ
 # Why an offer could not take a request whatever the policy says; other such reasons the plan finds again.
 UNABLE = frozenset(
-    reason.value for reason in (Reason.PARAMETERS, Reason.RESTING, Reason.COOLING, Reason.REFUSED, Reason.EXHAUSTED)
+    reason.value
+    for reason in (
+        *(Reason.PARAMETERS, Reason.PROTOCOL, Reason.BUILT_IN),
+        *(Reason.RESTING, Reason.COOLING, Reason.REFUSED, Reason.EXHAUSTED),
+    )
 )
 TOKENS = (
     ("prompt", "prompt_tokens"),

@@ -294,3 +294,11 @@ def test_an_unknown_line_leaves_what_is_known(counted: Tokens, version: dict[str
         each = [line.amount(getattr(line.rate, column)) for line in lines]
         found = [one for one in each if one is not None]
         assert amount == (sum(found) if found else None)
+
+
+def test_what_is_free_without_a_rate_costs_nothing_and_holds_nothing() -> None:
+    vectors = by_size([("input", 0, Rate(Decimal(1), Decimal(2)))], free=("output",))
+    assert vectors.lacking() == []
+    assert vectors.worst_case(10, 1).at(1000) == Decimal("0.00002")
+    dear = by_size([("input", 0, Rate(Decimal(1), Decimal(2))), ("output", 0, Rate(None, None))], free=("output",))
+    assert dear.lacking() == [("output", 0)]

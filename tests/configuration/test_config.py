@@ -391,8 +391,8 @@ def test_the_demo_applies(desk: Desk) -> None:
         key = ApiKey.objects.get(digest=digest(secret, settings.KEY_PEPPERS[0]))
         assert str(key.project) == "demo/playground"
         offers = Offer.objects.filter(model__slug__startswith="demo/", active=True)
-        assert {offer.model.slug for offer in offers} == {"demo/swift", "demo/deep", "demo/vision"}
-        assert Rate.objects.filter(version__tariff__in=[offer.tariff_id for offer in offers]).count() == 11
+        assert {offer.model.slug for offer in offers} == {"demo/swift", "demo/deep", "demo/vision", "demo/vectors"}
+        assert Rate.objects.filter(version__tariff__in=[offer.tariff_id for offer in offers]).count() == 12
 
 
 def test_the_manual_names_every_field_and_every_variable() -> None:

@@ -161,3 +161,18 @@ def test_what_is_lacking_is_what_makes_a_worst_case_unknown(prices: dict[str, Ra
 def test_it_looks_at_every_size_of_prompt() -> None:
     sized = by_size([("input", 0, KNOWN), ("output", 0, KNOWN), ("output", 200_000, NOBODY_KNOWS)])
     assert sized.lacking() == [("output", 200_000)]
+
+
+def test_what_makes_vectors_needs_no_rate_for_what_it_writes(model: Model) -> None:
+    client, offer = console(), model.offers.get()
+    submit(client, url(Offer, "change", offer.pk), "offer_form", tariff=str(half().pk))
+    offer = model.offers.get()
+    assert lacks([offer]) == {offer.pk: "a tariff without a rate for output"}
+    saved = submit(client, url(Model, "change", model.pk), "model_form", output_modalities="embeddings")
+    assert (saved.status_code, said(saved), lacks([offer])) == (302, [], {})
+    submit(client, url(Model, "change", model.pk), "model_form", output_modalities=["text", "embeddings"])
+    assert lacks([offer]) == {offer.pk: "a tariff without a rate for output"}
+    offer.tariff = lower()
+    offer.save()
+    submit(client, url(Model, "change", model.pk), "model_form", output_modalities="embeddings")
+    assert lacks([offer]) == {offer.pk: "a tariff without a rate for input"}

@@ -29,8 +29,7 @@ def test_a_base_url_may_have_its_version_or_not(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/completions", "older completions are not served. Use POST /v1/chat/completions"),
-        ("/embeddings", "Embeddings are not served."),
+        ("/moderations", "Moderations are not served."),
         ("/messages/batches", "Batches are not served."),
         ("/responses/resp_1", "Chat completions are POST /v1/chat/completions"),
         ("/chat/completion", "Chat completions are POST /v1/chat/completions, models GET /v1/models."),

@@ -25,6 +25,8 @@ SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
 REQUEST = SCHEMAS["ChatCompletionRequest"]
 SHARED = (
     "chat/completions",
+    "completions",
+    "embeddings",
     "route",
     "models",
     "models/{name}",

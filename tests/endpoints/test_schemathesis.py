@@ -38,14 +38,19 @@ schema = schemathesis.openapi.from_dict(deepcopy(document()), config=Schemathesi
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
+Known = tuple[str, str, str]
+
+
 @pytest.fixture(scope="module")
-def known(gateway: Gateway, simulated: SimulatedProvider) -> tuple[str, str]:
-    """A key with every scope that the document names, and a model it may use."""
+def known(gateway: Gateway, simulated: SimulatedProvider) -> Known:
+    """A key with every scope that the document names, a model that it may chat with, and one for vectors."""
     tariff = make_tariff(input="1", output="2", above={200_000: {"input": "2"}})  # a price with conditions
-    model = make_model(make_provider(simulated.base_url), tariff=tariff)
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, tariff=tariff, supported_parameters=["prompt", "suffix"])
+    vectors = make_model(provider, "sim-vectors", tariff, output_modalities=["embeddings"])
     _, secret = make_key(make_tenant("alice").project, scopes=["inference", "files", "management"])
     synchronize(gateway)
-    return secret, model.slug
+    return secret, model.slug, vectors.slug
 
 
 @schema.parametrize()
@@ -56,21 +61,20 @@ def known(gateway: Gateway, simulated: SimulatedProvider) -> tuple[str, str]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_the_gateway_answers_as_documented(
-    case: schemathesis.Case[Any], gateway: Gateway, known: tuple[str, str]
-) -> None:
-    secret, model = known
+def test_the_gateway_answers_as_documented(case: schemathesis.Case[Any], gateway: Gateway, known: Known) -> None:
+    secret, model, vectors = known
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
-        case.body["model"] = model  # else nothing would ever get as far as a provider
+        # Else nothing would ever get as far as a provider.
+        case.body["model"] = vectors if case.path.endswith("/embeddings") else model
     response = case.call(base_url=gateway.url, headers={"Authorization": f"Bearer {secret}"})
     assert response.status_code < 500 or response.status_code in PROVIDERS_FAULT
     case.validate_response(response, checks=CHECKS)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_there_is_told_as_documented(stream: bool, gateway: Gateway, known: tuple[str, str]) -> None:
+def test_what_is_there_is_told_as_documented(stream: bool, gateway: Gateway, known: Known) -> None:
     """Random names find nothing, so these are called with names of what is there."""
-    secret, model = known
+    secret, model, vectors = known
     bearer = {"Authorization": f"Bearer {secret}"}
     form: dict[str, Any] = {"file": ("a.txt", b"hi"), "purpose": (None, "user_data")}
     file = gateway.client.post("/v1/files", files=form, headers=bearer).json()["id"]
@@ -86,6 +90,11 @@ def test_what_is_there_is_told_as_documented(stream: bool, gateway: Gateway, kno
     answer = call("/v1/chat/completions", "POST", body=body, media_type="application/json")
     assert answer.status_code == 200
     id = answer.headers["x-generation-id"][0]
+    for path, asked in (
+        ("completions", {"model": model, "prompt": ["a", "b"], "n": 2, "stream": stream}),
+        ("embeddings", {"model": vectors, "input": ["a", "b"], "encoding_format": "base64" if stream else "float"}),
+    ):
+        assert call(f"/v1/{path}", "POST", body=asked, media_type="application/json").status_code == 200
     for path in ("/v1/generation", "/v1/management/generation"):
         until(lambda path=path: call(path, query={"id": id}).status_code == 200)
     assert call("/v1/management/usage", query={"group_by": "day,model"}).json()["data"]["entries"]

@@ -241,6 +241,17 @@ def no_room_for_a_body(scene: Scene) -> None:
     scene.estimate = HI, 10_000
 
 
+@row("more vectors than a body may hold")
+def too_many_vectors(scene: Scene) -> None:
+    slug = scene.offer(SAYS, max_event_bytes=65_536)
+    Model.objects.filter(slug=slug).update(output_modalities=["embeddings"])
+    synchronize(scene.gateway)
+    asked = {"model": slug, "input": ["12345678"] * 100, "dimensions": 200}
+    headers = {"Authorization": f"Bearer {scene.tenant.secret}"}
+    assert scene.gateway.client.post("/v1/embeddings", json=asked, headers=headers).status_code == 400
+    scene.estimate = 200, 0
+
+
 @row("a deadline after output")
 def too_late(scene: Scene) -> None:
     said = scene.script(text("12345678"), end="hang")

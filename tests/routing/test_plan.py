@@ -119,9 +119,11 @@ def test_what_one_protocol_has_words_for_goes_to_those_who_speak_it_and_list_its
     lists = make_offer(3, make_provider("p3", **theirs), supported_parameters=("codeExecution",), priority=2)
     offers = (other, speaks, lists)
     assert order(offers) == [1, 2, 3]
-    assert order(offers, protocol="google_gemini") == [2, 3]
-    assert out(offers, protocol="google_gemini") == {1: "protocol"}
-    assert out(offers, protocol="google_gemini", built_in=("codeExecution",)) == {1: "protocol", 2: "built_in"}
+    only = frozenset({"google_gemini"})
+    assert order(offers, protocols=only) == [2, 3]
+    assert out(offers, protocols=only) == {1: "protocol"}
+    assert out(offers, protocols=only, built_in=("codeExecution",)) == {1: "protocol", 2: "built_in"}
+    assert order(offers, protocols=only | {"openai_chat"}) == [1, 2, 3]
 
 
 def test_the_highest_price() -> None:

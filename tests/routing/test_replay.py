@@ -236,11 +236,11 @@ def test_an_offer_that_could_not_be_used_then_is_not_used(alice: Tenant) -> None
     model, (one, two) = shelf()
     kept = record(model)
     line = kept["offers"].pop()
-    for reason in ("resting", "cooling", "parameters"):
+    for reason in ("resting", "cooling", "parameters", "protocol", "built_in"):
         usage(alice, model, plan={**kept, "out": [[*line[:3], reason, None]]})
     usage(alice, model, plan={**kept, "out": [[*line[:3], "not_allowed", None]]})
     comparison = compared(alice, strategy="order", providers=[two.slug])
-    assert comparison.predicted.providers == {one.slug: 3, two.slug: 1}
+    assert comparison.predicted.providers == {one.slug: 5, two.slug: 1}
 
 
 def test_what_failed_then_fails_again(alice: Tenant) -> None:

@@ -6,9 +6,11 @@ own, so its bill is the ground truth that money tests compare the gateway's book
 
     python -m tests.simulated --port 9100 --bill bill.jsonl
 
-Served: POST /v1/chat/completions (streamed or whole), GET /v1/models and GET /v1/models/NAME, and the control
-endpoints below. Any other POST path takes behaviours that need no chat request: `script` and the faults
-marked *. There the model's name is read from the body, or from the path (`.../models/NAME:verb`, `/model/NAME/invoke`).
+Served: POST /v1/chat/completions and /v1/completions (streamed or whole), POST /v1/embeddings, GET /v1/models and GET
+/v1/models/NAME, and the control endpoints below. A prompt is as a message of a chat, and what a name does to a chat it
+does to the others; a vector has 8 numbers, or as many as `dimensions` says. Any other POST path takes behaviours that
+need no such request: `script` and the faults marked *. There the model's name is read from the body, or from the path
+(`.../models/NAME:verb`, `/model/NAME/invoke`).
 
 MODEL NAMES. `name` or `name?key=value&key&key=value`, as in a URL; values are percent-decoded. Any name is
 served. A key nobody knows, or one that cannot apply, is a 400 `bad_option`: a typo never passes for good

@@ -10,6 +10,7 @@ import msgspec
 
 from .answer import Counted
 from .plan import Call, Plan, Say, Step, Transfer
+from .prompts import COMPLETIONS, EMBEDDINGS, texts, vectors
 
 CREATED = 1_700_000_000  # constant, so that the same request gets the same bytes
 BOM = "\ufeff".encode()
@@ -53,17 +54,25 @@ def headers(call: Call, content_type: str) -> tuple[tuple[str, str], ...]:
 
 
 def completion(call: Call) -> bytes:
-    """The whole answer as a chat.completion object."""
+    """The whole answer as a chat.completion object, or as what its path has instead."""
     answer = call.answer
     usage = reported(call)
+    shown = {} if usage is None else {"usage": msgspec.Raw(_twice(call) + usage)}
+    if call.request.path == EMBEDDINGS:
+        made = {"object": "list", "data": vectors(call.body), "model": call.behaviour.model_echo or call.model}
+        return msgspec.json.encode(made | shown)
     message = answer.message()
     return msgspec.json.encode(
         {
             **_identity(call, "chat.completion"),
-            "choices": [
-                {"index": index, "message": message, "finish_reason": answer.finish} for index in range(answer.choices)
-            ],
-            **({} if usage is None else {"usage": msgspec.Raw(_twice(call) + usage)}),
+            "choices": _shaped(
+                call,
+                [
+                    {"index": index, "message": message, "finish_reason": answer.finish}
+                    for index in range(answer.choices)
+                ],
+            ),
+            **shown,
         }
     )
 
@@ -117,7 +126,7 @@ def chunk(call: Call, choices: list[dict[str, Any]], usage: bytes | None) -> byt
         known["usage"] = msgspec.Raw(usage)
     elif usage_place(call) == "chunk":
         known["usage"] = None
-    return msgspec.json.encode({**_identity(call, "chat.completion.chunk"), "choices": choices, **known})
+    return msgspec.json.encode({**_identity(call, "chat.completion.chunk"), "choices": _shaped(call, choices), **known})
 
 
 def event(call: Call, payload: bytes) -> bytes:
@@ -156,6 +165,8 @@ def reported(call: Call) -> bytes | None:
     """The usage as it is reported: JSON text, wrong where the behaviour lies; None when it is left out."""
     counted, lie = call.answer.counted, call.behaviour.wrong_usage
     usage = _usage(counted)
+    if call.request.path == EMBEDDINGS:
+        usage = {name: usage[name] for name in ("prompt_tokens", "total_tokens")}
     match lie:
         case None | "twice":
             return msgspec.json.encode(usage)
@@ -210,7 +221,12 @@ def _twice(call: Call) -> bytes:
     return usage_json(_half(call.answer.counted)) + b',"usage":'
 
 
+def _shaped(call: Call, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return texts(choices) if call.request.path == COMPLETIONS else choices
+
+
 def _identity(call: Call, kind: str) -> dict[str, Any]:
+    kind = "text_completion" if call.request.path == COMPLETIONS else kind
     named = {} if call.behaviour.id == "none" else {"id": call.behaviour.id or call.id}
     return {**named, "object": kind, "created": CREATED, "model": call.behaviour.model_echo or call.model}
 

@@ -1,13 +1,14 @@
 """What happens on the wire, as data: a head, and steps that the connection plays one after the other."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
 from .answer import Answer, Counted, say
 from .models import Behaviour
+from .prompts import EMBEDDINGS, as_chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,12 @@ class Call:
 
     @cached_property
     def answer(self) -> Answer:
-        """What is said; raises BadRequest or BadOption."""
-        return say(self.body, self.request.body, self.request.headers, self.behaviour)
+        """What is said; raises BadRequest or BadOption. Of an embedding nothing is."""
+        path = self.request.path
+        answer = say(as_chat(path, self.body), self.request.body, self.request.headers, self.behaviour)
+        if path != EMBEDDINGS:
+            return answer
+        return replace(answer, words=(), counted=replace(answer.counted, completion=0, reasoning=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from .connection import Connection
 from .exchange import Exchange, Gate
 from .models import BadOption, Behaviour, Catalog, read
 from .plan import Call, Plan, Request, whole
+from .prompts import CHAT, SERVED
 from .scripts import Scripts
 from .scripts import read as read_script
 
-CHAT = "/v1/chat/completions"
 JSON = (("Content-Type", "application/json"),)
 MODEL_IN_PATH = re.compile(r"/models?/(.+)(?::\w+|/invoke(?:-with-response-stream)?)\Z")
 SECRET_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
@@ -148,7 +148,7 @@ class Simulated:
 
     def _plan(self, call: Call, name: str | None) -> Plan:
         needs_chat = call.behaviour.script is None and (name is None or faults.needs_chat(name))
-        if needs_chat and call.request.path != CHAT:
+        if needs_chat and call.request.path not in SERVED:
             return _refusal(404, "invalid_request_error", "not_found", f"No POST {call.request.path} here.")
         if name is not None:
             return faults.plan(call, name)

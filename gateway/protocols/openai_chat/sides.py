@@ -5,10 +5,10 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.protocols.openai_chat.answer import faults
-from gateway.protocols.openai_chat.answer.writer import CHAT, ChatWriter
+from gateway.protocols.openai_chat.answer.writer import CHAT
 from gateway.protocols.openai_chat.request.passing import unasked
 from gateway.protocols.openai_chat.request.request import ChatRequest, upstream_body
-from gateway.protocols.sides import Asking, Ours, Sent
+from gateway.protocols.sides import Asking, Ours, Sent, Writer
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault
 
@@ -24,7 +24,7 @@ def path_of(variant: str, model: str, path: str = PATH) -> str:
 class Client:
     """Clients of the chat form, each of whose dialects is a row of `gateway.wire.dialects`."""
 
-    def writer(self, asked: ChatRequest, ours: Ours) -> ChatWriter:
+    def writer(self, asked: ChatRequest, ours: Ours) -> Writer:
         """What tells the answer."""
         return CHAT
 

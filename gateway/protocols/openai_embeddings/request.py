@@ -1,76 +1,56 @@
-"""What a client asks for (`parse`), and the body an upstream of the same protocol gets (`upstream_body`)."""
+"""What a client asks for (`read`), and the body an upstream of the same protocol gets (`upstream_body`)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from gateway.protocols.openai_chat.request.checks import TYPE, Check, checked_model, integer, label, one_of, wrong
-from gateway.protocols.openai_chat.request.overrides import refuse_overrides
-from gateway.protocols.openai_chat.request.request import MAX_FIELDS, OWN_FIELDS
-from gateway.protocols.prompts import count
-from gateway.wire import strict_json
+from gateway.protocols.openai_chat.request.checks import Check, integer, label, one_of
+from gateway.protocols.openai_chat.request.request import ChatRequest
+from gateway.protocols.openai_embeddings.vectors import MOST_NUMBERS
+from gateway.protocols.prompts import chat_form, opened, told
+from gateway.protocols.prompts import upstream_body as body_of
+from gateway.protocols.sides import Asking, Spoken
 from gateway.wire.dialects import STANDARD, Dialect
 
-MAX_DIMENSIONS = 65_536
+NAME = "openai_embeddings"
+READS = "input"
+VECTORS = frozenset({"embeddings"})
 _CHECKS: Mapping[str, Check] = {
-    "dimensions": integer("dimensions", 1, MAX_DIMENSIONS),
+    "dimensions": integer("dimensions", 1, MOST_NUMBERS),
     "encoding_format": one_of("encoding_format", ("float", "base64")),
     "user": label("user"),
     "safety_identifier": label("safety_identifier"),
 }
-KNOWN_FIELDS = frozenset({"model", "input", *_CHECKS, *OWN_FIELDS})
 
 
-class EmbeddingsRequest(Struct, frozen=True, kw_only=True):
-    """A request, checked.
+class Embeddings(Struct, frozen=True):
+    """What of a request its answer must fit.
 
-    - `body`: the client's, without the known fields that are null
-    - `inputs`: how many vectors are asked for
-    - `most_tokens`: what the inputs come to at most, for the hold; exact where they are tokens
-    - `base64`: vectors are wanted as base64 of little-endian 32-bit floats, else as numbers
-    - `end_user`: who the client acts for
-    - `unknown`: fields this gateway has no meaning for; they pass
+    - `inputs`: how many vectors are asked for; `dimensions`: of how many numbers each, if that was said
+    - `base64`: they are wanted as base64 of little-endian 32-bit floats, else as numbers
     """
 
-    body: dict[str, Any]
-    model: str
     inputs: int
-    most_tokens: int
+    dimensions: int | None
     base64: bool
-    end_user: str | None
-    unknown: tuple[str, ...]
 
 
-def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> EmbeddingsRequest:
-    """Check a parsed body. Fields nobody knows pass unseen. Raises `InvalidRequest`, for the model first."""
-    if type(body) is not dict:
-        raise wrong("The body must be a JSON object.", None, TYPE)
-    if len(body) > MAX_FIELDS:
-        raise wrong(f"The body has more than {MAX_FIELDS} fields. Send fewer.", None)
-    body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
-    model = checked_model(body.get("model"), dialect)
-    inputs, most_tokens = count(body.get("input"), "input")
-    unknown = tuple(name for name in body if name not in KNOWN_FIELDS)
-    refuse_overrides(body, unknown)
-    for name, check in _CHECKS.items():
-        if name in body:
-            check(body[name])
-    return EmbeddingsRequest(
+def read(value: Any, dialect: Dialect = STANDARD) -> ChatRequest:
+    """A client's parsed body, checked. Fields nobody knows pass. Raises `InvalidRequest`, for the model first."""
+    found = opened(value, dialect, reads=READS, checks=_CHECKS, also=())
+    body = found.body
+    spoken = Spoken(
+        protocol=NAME,
         body=body,
-        model=model,
-        inputs=inputs,
-        most_tokens=most_tokens,
-        base64=body.get("encoding_format") == "base64",
-        end_user=body.get("user") or body.get("safety_identifier") or None,
-        unknown=unknown,
+        form=Embeddings(found.prompts.number, body.get("dimensions"), body.get("encoding_format") == "base64"),
+        told=lambda param: told(param, READS),
+        only_native=(READS,),
+        makes=VECTORS,
     )
+    return chat_form(found, spoken, dialect, reads=READS, changes={}, output_cap=0)
 
 
-def upstream_body(request: EmbeddingsRequest, *, model: str, withheld: Collection[str] = ()) -> bytes:
-    """The body for an upstream: the client's but for the model's name, the gateway's own fields and those withheld.
-
-    The encoding may be among those: what comes is converted.
-    """
-    gone = {*OWN_FIELDS, *withheld}
-    return strict_json.dumps_long({k: v for k, v in request.body.items() if k not in gone} | {"model": model})
+def upstream_body(asked: ChatRequest, asking: Asking) -> bytes:
+    """The body for an offer: the client's but for the model's name. What comes is put into the encoding asked for."""
+    return body_of(asked, {"model": asking.model}, asking.fit.withheld)

@@ -7,6 +7,8 @@ import msgspec
 
 from gateway.wire import strict_json
 
+MOST_NUMBERS = 65_536
+MOST_BYTES = 32 * MOST_NUMBERS  # of its text
 _numbers = msgspec.json.Decoder(list[float]).decode
 _text = msgspec.json.Decoder(str).decode
 LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]  # of 32 bits
@@ -16,31 +18,24 @@ class NoVector(ValueError):
     """It is neither form, or holds what is no number."""
 
 
-def as_base64(vector: bytes) -> bytes:
-    """JSON of the vector in base64, whichever of the two came. Raises `NoVector`."""
+def read(vector: bytes, *, base64: bool) -> tuple[bytes, int]:
+    """JSON of a vector in the one form or the other, whichever came, and of how many numbers it is.
+
+    What is in that form already stays byte for byte. Raises `NoVector`.
+    """
+    if len(vector) > MOST_BYTES:
+        raise NoVector(f"it is longer than {MOST_BYTES} bytes")
     if vector.startswith(b'"'):
-        _floats(vector)
-        return vector
+        floats = _floats(vector)
+        return vector if base64 else strict_json.dumps(floats), len(floats)
     try:
         numbers = _numbers(vector)
-        packed = struct.pack(f"<{len(numbers)}f", *numbers)
-    except (msgspec.MsgspecError, OverflowError) as error:
+        packed = struct.pack(f"<{len(numbers)}f", *numbers) if base64 else b""
+    except (msgspec.MsgspecError, UnicodeError, OverflowError) as error:
         raise NoVector(str(error)) from None
-    if not numbers:
-        raise NoVector("it is empty")
-    return b'"%b"' % b64encode(packed)
-
-
-def as_numbers(vector: bytes) -> bytes:
-    """JSON of the vector as numbers, whichever of the two came. Raises `NoVector`."""
-    if not vector.startswith(b'"'):
-        try:
-            if not _numbers(vector):
-                raise NoVector("it is empty")
-        except msgspec.MsgspecError as error:
-            raise NoVector(str(error)) from None
-        return vector
-    return strict_json.dumps(_floats(vector))
+    if not 0 < len(numbers) <= MOST_NUMBERS:
+        raise NoVector(f"it has {len(numbers)} numbers")
+    return b'"%b"' % b64encode(packed) if base64 else vector, len(numbers)
 
 
 def _floats(vector: bytes) -> tuple[float, ...]:

@@ -1,80 +1,68 @@
-"""Embeddings of the Gemini protocol, both ways."""
+"""Embeddings of upstreams of the Gemini protocol, for clients of OpenAI's."""
 
 import json
 from typing import Any
 
 import pytest
 
-from gateway.protocols.google_gemini.embeddings import (
-    client_body,
-    embeddings_form,
-    openai_answer,
-    upstream_body,
-    upstream_path,
-)
+from gateway.protocols.google_gemini.embeddings import Upstream
+from gateway.protocols.openai_chat import Fit
+from gateway.protocols.openai_embeddings import sides
+from gateway.protocols.openai_embeddings.answer import VectorReader
+from gateway.protocols.sides import Asking, Ours, Sent
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 
-HI = {"content": {"parts": [{"text": "hi"}]}}
+HI = {"model": "models/e", "content": {"parts": [{"text": "hi"}]}}
 
 
-def test_one_and_many() -> None:
-    one = embeddings_form(HI | {"output_dimensionality": 8}, model="e", batch=False)
-    assert (one.body, one.single) == ({"model": "e", "input": ["hi"], "dimensions": 8}, True)
-    many = embeddings_form({"requests": [HI | {"model": "models/e"}, HI]}, model="e", batch=True)
-    assert (many.body, many.only_native) == ({"model": "e", "input": ["hi", "hi"]}, ())
-    answer = {"data": [{"index": 1, "embedding": [3, 4]}, {"index": 0, "embedding": "AACAPwAAAEA="}]}
-    assert json.loads(client_body(many, answer)) == {"embeddings": [{"values": [1.0, 2.0]}, {"values": [3, 4]}]}
-    assert json.loads(client_body(one, {"data": answer["data"][1:]})) == {"embedding": {"values": [1.0, 2.0]}}
+def sent(input: Any, **fields: Any) -> tuple[VectorReader, Sent]:
+    """What reads the answer, and what a provider is sent."""
+    asked = sides.read({"model": "m", "input": input, **fields})
+    made = Upstream().sent(asked, Asking("models/e", 0, Fit(), "", (), "", True, "", Ours("g1", 1, "m")))
+    assert asked.spoken is not None
+    reader = VectorReader(asked.spoken.form, model="m")
+    reader.understand(made)
+    return reader, made
 
 
-def test_what_only_google_has_is_named() -> None:
-    form = embeddings_form({"requests": [HI | {"taskType": "CLUSTERING", "title": "t"}]}, model="e", batch=True)
-    assert form.only_native == ("requests[0].taskType", "requests[0].title")
+def answered(body: Any, input: Any = "hi", **fields: Any) -> dict[str, Any]:
+    reader, _ = sent(input, **fields)
+    reader.feed(json.dumps(body).encode())
+    reader.end()
+    made: dict[str, Any] = json.loads(reader.final())
+    return made
 
 
-@pytest.mark.parametrize(("body", "param"), [
-    ({"requests": []}, "requests"),
-    ({"requests": 7}, "requests"),
-    ({"requests": [{}]}, "requests[0].content"),
-    ({"requests": [HI, {"content": {"parts": [{"inlineData": {}}]}}]}, "requests[1].content.parts[0]"),
-    ({"requests": [{"content": {"parts": []}}]}, "requests[0].content.parts"),
-    ({"requests": [HI, HI | {"outputDimensionality": 8}]}, "requests"),
-    ({"requests": [HI | {"outputDimensionality": "8"}]}, "requests[0].outputDimensionality"),
-    ({"requests": [HI | {"model": "models/other"}]}, "requests[0].model"),
-    ({"requests": [HI | {"model": 7}]}, "requests[0].model"),
-])  # fmt: skip
-def test_refusals(body: Any, param: str) -> None:
+def test_one_and_many_are_a_batch() -> None:
+    _, one = sent("hi", dimensions=8, encoding_format="base64", user="u")
+    assert one.path == "/models/e:batchEmbedContents"
+    assert json.loads(one.body) == {"requests": [HI | {"outputDimensionality": 8}]}
+    _, many = sent(["hi", "hi"], input_type="query")
+    assert json.loads(many.body) == {"requests": [HI, HI]}
+    assert many.ignored == ("input_type",)
+
+
+@pytest.mark.parametrize("tokens", [[1, 2], [[1], [2]]])
+def test_it_reads_texts_alone(tokens: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        embeddings_form(body, model="e", batch=True)
-    assert caught.value.param == param
+        sent(tokens)
+    assert caught.value.param == "input"
 
 
-def test_a_provider_is_sent_a_batch() -> None:
-    assert upstream_path("e") == "/models/e:batchEmbedContents"
-    asked = {"model": "x", "input": "hi", "dimensions": 8, "encoding_format": "base64"}
-    assert upstream_body(asked, model="e") == {"requests": [HI | {"model": "models/e", "outputDimensionality": 8}]}
-    assert len(upstream_body({"input": ["a", "b"]}, model="e")["requests"]) == 2
-    with pytest.raises(InvalidRequest):
-        upstream_body({"input": [1, 2]}, model="e")
-
-
-def test_what_a_provider_answers() -> None:
-    body = {"embeddings": [{"values": [1, 2.0]}, {"values": [0.5]}]}
-    floats = openai_answer(body, base64=False)["data"]
-    assert [(entry["index"], entry["embedding"]) for entry in floats] == [(0, [1, 2.0]), (1, [0.5])]
-    assert openai_answer(body, base64=True)["data"][0]["embedding"] == "AACAPwAAAEA="
-
-
-def test_numbers_that_fit_nowhere_are_a_fault() -> None:
-    with pytest.raises(UpstreamFault):
-        openai_answer({"embeddings": [{"values": [1e300]}]}, base64=True)
-    form = embeddings_form(HI, model="e", batch=False)
-    for embedding in ("AAA=", "!", None):
-        with pytest.raises(UpstreamFault):
-            client_body(form, {"data": [{"index": 0, "embedding": embedding}]})
+def test_its_answer_is_told_in_openais_form() -> None:
+    body = {"embeddings": [{"values": [1, 2.0]}, {"values": [0.5, 0]}]}
+    made = answered(body, ["a", "b"])
+    assert made["data"] == [
+        {"object": "embedding", "index": 0, "embedding": [1, 2.0]},
+        {"object": "embedding", "index": 1, "embedding": [0.5, 0]},
+    ]
+    assert answered(body, ["a", "b"], encoding_format="base64")["data"][0]["embedding"] == "AACAPwAAAEA="
+    counted = answered({"embeddings": [{"values": [1]}], "usageMetadata": {"promptTokenCount": 3}})
+    assert (counted["usage"], "usageMetadata" in counted) == ({"prompt_tokens": 3, "total_tokens": 3}, False)
 
 
 @pytest.mark.parametrize("body", [7, {}, {"embeddings": []}, {"embeddings": [7]}, {"embeddings": [{"values": ["a"]}]}])
 def test_what_is_no_answer_is_a_fault(body: Any) -> None:
-    with pytest.raises(UpstreamFault):
-        openai_answer(body, base64=False)
+    with pytest.raises(UpstreamFault) as caught:
+        answered(body)
+    assert caught.value.kind.value == "invalid_response"

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from billing.tokens import Tokens
-from gateway.protocols.openai_completions import AnswerReader, CompletionRequest, parse, upstream_body
+from gateway.protocols.openai_chat import AnswerReader, ChatRequest, Fit
+from gateway.protocols.openai_completions import sides
+from gateway.protocols.sides import Asking, Ours
 from gateway.wire import sse
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from tests.protocols.openai_responses.answers import sdk
 from tests.protocols.strange import changed
 
 DONE = b"data: [DONE]\n\n"
+GATEWAYS = Ours("g1", 1700000000, "acme/m-1")
 OURS = {"id": "g1", "object": "text_completion", "created": 1700000000, "model": "acme/m-1"}
 
 
@@ -22,8 +25,28 @@ def ask(prompt: Any = "def f(", **fields: Any) -> dict[str, Any]:
     return {"model": "m-1", "prompt": prompt} | fields
 
 
-def read(prompt: Any = "def f(", **fields: Any) -> CompletionRequest:
-    return parse(ask(prompt, **fields), 99)
+def read(prompt: Any = "def f(", **fields: Any) -> ChatRequest:
+    return sides.read(ask(prompt, **fields))
+
+
+def asking(*, output_cap: int | None = None, ask_usage: bool = True, fit: Fit | None = None) -> Asking:
+    return Asking("up-1", output_cap, fit or Fit(), "", ("prompt",), "max_tokens", ask_usage, "", GATEWAYS)
+
+
+def sent(asked: ChatRequest, **how: Any) -> dict[str, Any]:
+    """The body that an upstream gets."""
+    made = sides.Upstream().sent(asked, asking(**how))
+    assert made.path == "/completions"
+    body: dict[str, Any] = json.loads(made.body)
+    return body
+
+
+def reading(asked: ChatRequest) -> AnswerReader:
+    """What reads the answer."""
+    writer = sides.Client().writer(asked, GATEWAYS)
+    reader = AnswerReader(asked, id="g1", created=1700000000, model="acme/m-1", writer=writer)
+    reader.understand(sides.Upstream().sent(asked, asking()))
+    return reader
 
 
 def chunk(text: str = "", finish: str | None = None, index: int = 0, **top: Any) -> bytes:
@@ -43,7 +66,7 @@ STREAM = chunk("é, ") + chunk("x") + chunk("):", "length") + chunk(choices=[], 
 
 def answer(pieces: Iterable[bytes], **asked: Any) -> tuple[AnswerReader, bytes, bytes]:
     """The reader, what goes out at once, and what waits for the settlement."""
-    reader = AnswerReader(read(**asked), id="g1", created=1700000000, model="acme/m-1")
+    reader = reading(read(**asked))
     early = b"".join(frame for piece in pieces for frame in reader.feed(piece))
     reader.end()
     return reader, early, reader.final()
@@ -71,9 +94,9 @@ def failing(upstream: bytes, **asked: Any) -> UpstreamFault:
 )
 def test_every_form_of_prompt(asked: dict[str, Any], choices: int, written: int, most_tokens: int) -> None:
     request = read(**asked)
-    assert (request.choices, request.written, request.most_tokens) == (choices, written, most_tokens)
-    sent = json.loads(upstream_body(request, model="up-1", output_cap=None, ask_usage=True))
-    assert sent == asked | {"model": "up-1"}
+    assert request.spoken is not None
+    assert (request.spoken.form.choices, request.n, request.text_bytes) == (choices, written, most_tokens)
+    assert sent(request) == asked | {"model": "up-1"}
 
 
 @pytest.mark.parametrize(
@@ -99,12 +122,15 @@ def test_every_form_of_prompt(asked: dict[str, Any], choices: int, written: int,
         (ask(stop=[""]), "stop"),
         (ask(stream="yes"), "stream"),
         (ask(stream_options={"include_usage": True}), "stream_options"),
+        (ask(model_routing_config={}), "model_routing_config"),
+        (ask(provider={"routing": {"type": "best"}}), "provider.routing.type"),
+        (ask(usage={}), "usage.include"),
         (ask(base_url="https://evil.example"), "base_url"),
     ),
 )
 def test_what_is_refused_is_named(body: Any, param: str | None) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse(body, 99)
+        sides.read(body)
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
@@ -117,15 +143,37 @@ def test_what_goes_on() -> None:
         ("min_p",),
         False,
     )
-    sent = json.loads(upstream_body(request, model="up-1", output_cap=64, ask_usage=True, withheld=("logit_bias",)))
-    assert sent == asked | {
+    fit = Fit(withheld=frozenset({"logit_bias"}))
+    assert sent(request, output_cap=64, fit=fit) == asked | {
         "model": "up-1",
         "prompt": "def f(",
         "max_tokens": 64,
         "stream_options": {"include_usage": True},
     }
-    plain = json.loads(upstream_body(request, model="up-1", output_cap=None, ask_usage=False))
-    assert "stream_options" not in plain
+    plain = sent(request, ask_usage=False, fit=Fit(enforced_stops=("\n\n",)))
+    assert plain.keys().isdisjoint({"stream_options", "stop", "provider"})
+
+
+def test_what_an_offer_must_list_and_what_a_model_must_make() -> None:
+    gap, plain = read(suffix="x").spoken, read().spoken
+    assert gap is not None and plain is not None
+    assert (gap.built_in, plain.built_in) == (("prompt", "suffix"), ("prompt",))
+    assert gap.makes == {"text"}
+    assert gap.told("messages[0].content") == "prompt"
+
+
+def test_it_is_a_chat_for_whoever_plans_and_estimates() -> None:
+    asked = read(["ab", "c"], suffix="d", logprobs=0, best_of=2, stop="x", top_p=0.5)
+    assert asked.body == {
+        "model": "m-1",
+        "messages": [{"role": "user", "content": text} for text in ("ab", "c", "d")],
+        "logprobs": True,
+        "stop": "x",
+        "top_p": 0.5,
+    }
+    assert (asked.stops, read(echo=True, stop="x").stops) == (("x",), ())
+    tokens = read([[1, 2], [3]], echo=True)
+    assert (tokens.tokens, tokens.text_bytes, tokens.body["messages"], tokens.echoed_bytes) == (3, 3, [], 12)
 
 
 def test_text_passes_at_once_and_the_end_waits() -> None:
@@ -191,8 +239,8 @@ def test_log_probabilities_pass_and_are_put_together() -> None:
     logprobs = {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": [{"a": -0.5}], "text_offset": [0]}
     choice = {"text": "a", "index": 0, "logprobs": logprobs, "finish_reason": None}
     upstream = chunk(choices=[choice]) + chunk(choices=[choice | {"finish_reason": "stop"}]) + DONE
-    _, early, _ = answer([upstream], stream=True, logprobs=1)
-    assert [made["choices"][0]["logprobs"] for made in chunks(early)] == [logprobs, logprobs]
+    _, early, final = answer([upstream], stream=True, logprobs=1)
+    assert [made["choices"][0]["logprobs"] for made in chunks(early + final)] == [logprobs, logprobs, None]
     _, _, final = answer([upstream], logprobs=1)
     assert json.loads(final)["choices"][0]["logprobs"]["tokens"] == ["a", "a"]
 
@@ -235,7 +283,7 @@ def test_what_is_no_answer_is_a_fault(upstream: bytes, kind: str, streams: bool)
 
 
 def test_text_before_a_fault_is_not_lost() -> None:
-    reader = AnswerReader(read(stream=True), id="g1", created=1, model="m")
+    reader = reading(read(stream=True))
     assert len(reader.feed(chunk("a") + b'data: {"error":{"code":"overloaded"}}\n\n')) == 1
     assert reader.fault is not None
     with pytest.raises(UpstreamFault):
@@ -258,7 +306,7 @@ def test_a_stream_without_done_is_whole_when_its_texts_are() -> None:
 
 
 def test_what_is_billed_is_shown() -> None:
-    reader = AnswerReader(read(), id="g1", created=1, model="m")
+    reader = reading(read(usage={"include": True}))
     reader.feed(whole("x", usage=USAGE))
     reader.end()
     reader.set_usage(Tokens(prompt=9, completion=1))
@@ -271,11 +319,11 @@ def test_a_body_with_a_strange_value_is_taken_or_refused_by_name() -> None:
     every = ask(["a"], suffix="b", echo=True, n=1, best_of=1, logprobs=1, stop=["c"], stream=True, logit_bias={"1": 1})
     for body in changed(every | {"stream_options": {"include_usage": True}, "metadata": {"a": "b"}, "user": "u"}):
         try:
-            request = parse(body, 99)
+            request = sides.read(body)
         except InvalidRequest as error:
             assert error.param
         else:
-            assert upstream_body(request, model="up-1", output_cap=None, ask_usage=True)
+            assert sent(request)
 
 
 @pytest.mark.parametrize("streams", (True, False))

@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.tokens import Tokens
-from gateway.protocols.openai_embeddings import AnswerReader, EmbeddingsRequest, parse, upstream_body
+from gateway.protocols.openai_chat import ChatRequest, Fit
+from gateway.protocols.openai_embeddings import sides
+from gateway.protocols.openai_embeddings.answer import VectorReader
+from gateway.protocols.openai_embeddings.vectors import MOST_NUMBERS
+from gateway.protocols.sides import Asking, Ours
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from tests.protocols.openai_responses.answers import sdk
 from tests.protocols.strange import changed
@@ -27,8 +31,24 @@ def ask(input: Any = "hi", **fields: Any) -> dict[str, Any]:
     return {"model": "m-1", "input": input} | fields
 
 
-def read(input: Any = "hi", **fields: Any) -> EmbeddingsRequest:
-    return parse(ask(input, **fields), 99)
+def read(input: Any = "hi", **fields: Any) -> ChatRequest:
+    return sides.read(ask(input, **fields))
+
+
+def sent(asked: ChatRequest, *withheld: str) -> dict[str, Any]:
+    """The body that an upstream gets."""
+    fit = Fit(withheld=frozenset(withheld))
+    made = sides.Upstream().sent(asked, Asking("up-1", 0, fit, "", (), "", True, "", Ours("g1", 1, "acme/m-1")))
+    assert made.path == "/embeddings"
+    body: dict[str, Any] = json.loads(made.body)
+    return body
+
+
+def reading(input: Any = "hi", **asked: Any) -> VectorReader:
+    """What reads the answer."""
+    spoken = read(input, **asked).spoken
+    assert spoken is not None
+    return VectorReader(spoken.form, model="acme/m-1", wants_cost="usage" in asked)
 
 
 def body(*vectors: Any, usage: Any = None, **top: Any) -> bytes:
@@ -38,9 +58,9 @@ def body(*vectors: Any, usage: Any = None, **top: Any) -> bytes:
     return json.dumps({"object": "list", "data": data, "model": "up-1", "usage": counts} | top).encode()
 
 
-def answered(answer: bytes, *pieces: bytes, **asked: Any) -> tuple[AnswerReader, Any]:
+def answered(answer: bytes, *pieces: bytes, **asked: Any) -> tuple[VectorReader, Any]:
     """The reader, and the body a client gets."""
-    reader = AnswerReader(read(asked.pop("input", "hi"), **asked), model="acme/m-1")
+    reader = reading(asked.pop("input", "hi"), **asked)
     for piece in (answer, *pieces):
         assert reader.feed(piece) == []
     reader.end()
@@ -65,8 +85,10 @@ def failing(answer: bytes, **asked: Any) -> UpstreamFault:
 )
 def test_every_form_of_input(input: Any, inputs: int, most_tokens: int) -> None:
     request = read(input)
-    assert (request.inputs, request.most_tokens) == (inputs, most_tokens)
-    assert json.loads(upstream_body(request, model="up-1")) == {"model": "up-1", "input": input}
+    assert request.spoken is not None
+    assert (request.spoken.form.inputs, request.text_bytes) == (inputs, most_tokens)
+    assert (request.output_cap, request.stream) == (0, False)
+    assert sent(request) == {"model": "up-1", "input": input}
 
 
 @pytest.mark.parametrize(
@@ -82,6 +104,8 @@ def test_every_form_of_input(input: Any, inputs: int, most_tokens: int) -> None:
         (ask(["a", ""]), "input[1]"),
         (ask(["a", 1]), "input[1]"),
         (ask(["a"] * 2049), "input"),
+        (ask([1] * 300_001), "input"),
+        (ask([[1] * 300_000, [1]]), "input[1]"),
         (ask([1, "a"]), "input"),
         (ask([1, -1]), "input"),
         (ask([1, True]), "input"),
@@ -93,19 +117,22 @@ def test_every_form_of_input(input: Any, inputs: int, most_tokens: int) -> None:
         (ask(encoding_format="int8"), "encoding_format"),
         (ask(user=7), "user"),
         (ask(api_key="sk-1"), "api_key"),
+        (ask(model_routing_config={}), "model_routing_config"),
+        (ask(provider={"routing": {"providers": []}}), "provider.routing.providers"),
     ),
 )
 def test_what_is_refused_is_named(body: Any, param: str | None) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse(body, 99)
+        sides.read(body)
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_what_goes_on() -> None:
     asked = {"dimensions": 2, "encoding_format": "base64", "user": "u", "input_type": "query"}
     request = read(**asked, provider={"routing": {}}, safety_identifier=None)
-    assert (request.base64, request.end_user, request.unknown) == (True, "u", ("input_type",))
-    assert json.loads(upstream_body(request, model="up-1", withheld=("encoding_format",))) == {
+    assert request.spoken is not None
+    assert (request.spoken.form.base64, request.end_user, request.unknown) == (True, "u", ("input_type",))
+    assert sent(request, "encoding_format") == {
         "model": "up-1",
         "input": "hi",
         "dimensions": 2,
@@ -114,9 +141,14 @@ def test_what_goes_on() -> None:
     }
 
 
+def test_a_deployment_has_its_name_in_the_path() -> None:
+    asking = Asking("up-1", 0, Fit(), "", (), "", True, "deployments", Ours("g1", 1, "m"))
+    assert sides.Upstream().sent(read(), asking).path == "/deployments/up-1/embeddings"
+
+
 def test_numbers_pass_as_they_are_written() -> None:
     answer = b'{"data":[{"index":0,"embedding":[0.1000,-1e-3]}],"usage":{"prompt_tokens":2,"total_tokens":2}}'
-    reader = AnswerReader(read(), model="acme/m-1")
+    reader = reading()
     reader.feed(answer)
     reader.end()
     assert b'"embedding":[0.1000,-1e-3]' in reader.final()
@@ -187,6 +219,34 @@ def test_what_is_no_answer_to_what_was_asked_is_none(answer: bytes, encoding: st
     assert (error.kind.value, error.retryable) == ("invalid_response", True)
 
 
+def test_a_vector_of_another_size_is_none() -> None:
+    assert failing(body([1.0, 2.0]), dimensions=3).detail == "a vector of 2 numbers instead of 3"
+    assert failing(body([1.0], [1.0, 2.0]), input=["a", "b"]).detail == "a vector of 2 numbers instead of 1"
+    assert failing(body([0] * (MOST_NUMBERS + 1))).detail == f"a vector is none: it has {MOST_NUMBERS + 1} numbers"
+    assert failing(body("A" * 33 * MOST_NUMBERS)).detail.startswith("a vector is none: it is longer than")
+
+
+def test_a_body_is_bounded_as_it_comes_and_as_it_goes() -> None:
+    spoken = read().spoken
+    assert spoken is not None
+    reader = VectorReader(spoken.form, model="m", most_bytes=100)
+    with pytest.raises(UpstreamFault) as caught:
+        reader.feed(b" " * 101)
+    assert (caught.value.code, caught.value.param, caught.value.retryable) == ("answer_too_long", "input", False)
+    reader = VectorReader(spoken.form, model="m", most_bytes=100)
+    reader.feed(b'{"data":[{"embedding":"%b"}]}' % packed([1 / 3] * 12).encode())
+    with pytest.raises(UpstreamFault) as caught:
+        reader.end()
+    assert "longer than 100 bytes" in caught.value.message
+
+
+def test_it_is_a_chat_for_whoever_plans_and_estimates() -> None:
+    asked = read(["ab", "c"], dimensions=2)
+    assert asked.body["messages"] == [{"role": "user", "content": text} for text in ("ab", "c")]
+    assert asked.makes == {"embeddings"}
+    assert (asked.tokens, read([1, 2]).tokens) == (0, 2)
+
+
 def test_two_vectors_of_one_index_are_none() -> None:
     twice = [{"index": 0, "embedding": [1]}] * 2
     assert failing(body(data=twice), input=["a", "b"]).kind.value == "invalid_response"
@@ -221,7 +281,7 @@ def test_usage_is_read_with_suspicion(usage: Any, prompt: int | None, suspect: b
 
 def test_what_is_billed_is_shown_and_what_the_operator_pays_is_not() -> None:
     answer = body([1.0], usage={"prompt_tokens": 5, "total_tokens": 5, "cost": 0.1, "images": 2}, id="emb-1")
-    reader = AnswerReader(read(), model="acme/m-1")
+    reader = reading(usage={"include": True})
     reader.feed(answer)
     reader.end()
     reader.set_usage(Tokens(prompt=6))
@@ -234,7 +294,7 @@ def test_what_is_billed_is_shown_and_what_the_operator_pays_is_not() -> None:
 def test_what_is_strange_is_taken_or_refused_by_name_and_read_or_a_fault() -> None:
     for asked in changed(ask(["a"], dimensions=2, encoding_format="float", user="u")):
         try:
-            assert upstream_body(parse(asked, 99), model="up-1")
+            assert sent(sides.read(asked))
         except InvalidRequest as error:
             assert error.param
     for strange in changed(json.loads(body([1.0]))):
@@ -247,7 +307,7 @@ def test_what_is_strange_is_taken_or_refused_by_name_and_read_or_a_fault() -> No
 def test_the_official_sdk_reads_both() -> None:
     """Its default asks for base64 and gives numbers."""
     for vector in (VECTORS[0], packed(VECTORS[0])):
-        reader = AnswerReader(read(encoding_format="base64"), model="acme/m-1")
+        reader = reading(encoding_format="base64")
         reader.feed(body(vector))
         reader.end()
         made = sdk(reader.final(), "application/json").embeddings.create(model="m-1", input="hi")

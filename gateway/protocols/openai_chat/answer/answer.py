@@ -71,8 +71,8 @@ class AnswerReader:
 
     __slots__ = (
         *("abandoned", "complete", "fault", "meaningful", "skipped", "stopped", "tier", "upstream_id"),
-        *("_answer", "_body", "_choices", "_cut_short", "_dialect", "_ending", "_events", "_frame", "_held"),
-        *("_manner", "_most_bytes", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request"),
+        *("_answer", "_body", "_choices", "_cut_short", "_dialect", "_echoed", "_ending", "_events", "_frame"),
+        *("_held", "_manner", "_most_bytes", "_opening", "_ours", "_output_cap", "_passing", "_reported", "_request"),
         *("_seen", "_sent", "_source", "_streams", "_wanted_bytes", "_whole", "_writer"),
     )
 
@@ -98,6 +98,7 @@ class AnswerReader:
         self.fault: UpstreamFault | None = None
         self.abandoned: GatewayError | None = None
         self._wanted_bytes = 0
+        self._echoed = request.echoed_bytes
         self._request = request
         self._writer = writer
         self._frame = writer.chunk
@@ -175,7 +176,7 @@ class AnswerReader:
         total = 0
         for choice in self._choices.values():
             total += choice.bytes
-        return total
+        return max(0, total - self._echoed) if self._echoed else total
 
     @property
     def reasoning_bytes(self) -> int:
@@ -358,7 +359,7 @@ class AnswerReader:
             )
         at_cap = False
         if self._output_cap is not None and self.usage is not None and len(self._choices) == 1:
-            at_cap = self.usage.completion >= self._output_cap and not self.usage_suspect
+            at_cap = self.usage.completion >= self._output_cap * self._request.n and not self.usage_suspect
         for choice in self._choices.values():
             if shown := choice.tail():
                 if self._streams:
@@ -381,6 +382,7 @@ class AnswerReader:
         chunk = data_of.of_event(name, payload)
         if type(chunk) is not dict:
             if chunk is data_of.DONE:
+                self._read_rest()
                 self._done()
             self.skipped += chunk is data_of.COMMENT
             return

@@ -35,7 +35,7 @@ from gateway.protocols.openai_chat.request.tools import (
     tool_choice,
     tools,
 )
-from gateway.protocols.sides import Spoken
+from gateway.protocols.sides import CHATS, Spoken
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 
@@ -72,6 +72,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     - `file_bytes`: of those files that are text, which may be a token each
     - `modalities`: what it takes to read it besides text, each with the path of the first part that needs it
     - `file_ids`: files of the project that are named instead of sent
+    - `tokens`: of its prompt, where that came as tokens and not as text; `text_bytes` has them, too
+    - `echoed_bytes`: of the answer that only repeat the prompt
     - `stops`: the stop sequences
     - `reasoning`: how much the model is to think; None: nothing was said
     - `hides_reasoning`: thoughts are paid for and not shown
@@ -100,6 +102,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     file_bytes: int = 0
     modalities: Mapping[str, str]
     file_ids: tuple[str, ...]
+    tokens: int = 0
+    echoed_bytes: int = 0
     stops: tuple[str, ...]
     reasoning: ReasoningWish | None
     hides_reasoning: bool
@@ -113,6 +117,11 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...]
     changes: Mapping[str, Any]
     spoken: Spoken | None = None
+
+    @property
+    def makes(self) -> frozenset[str]:
+        """What a model must make to be asked this, one of them."""
+        return CHATS if self.spoken is None else self.spoken.makes
 
     @property
     def is_long(self) -> bool:
