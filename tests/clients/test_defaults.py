@@ -1,6 +1,7 @@
 """Frameworks as they are by default, with base URL and key set and nothing else, over providers of other protocols.
 
-`CLIENT_PROVIDERS=every` tries each over a provider of every protocol, as `make agents` does.
+`CLIENT_PROVIDERS=every` tries each over a provider of every protocol, as `make agents` does, and LangChain's classes
+for other protocols than OpenAI's as well.
 """
 
 import itertools
@@ -31,13 +32,12 @@ CLIENTS = {
     "pydantic_ai_agent": "google_gemini",
     "ai_sdk_openai.mjs": "openai_chat",
     "langchain_openai_responses": "anthropic_messages",
-    "langchain_anthropic_chat": "google_gemini",
-    "langchain_google_chat": "openai_responses",
 }
+EVERY = os.environ.get("CLIENT_PROVIDERS") == "every"
 TRIED = [
     pytest.param(client, protocol, id=f"{client}-{protocol}")
-    for client, other in CLIENTS.items()
-    for protocol in (PROVIDERS if os.environ.get("CLIENT_PROVIDERS") == "every" else (other,))
+    for client in (*CLIENTS, *(("langchain_anthropic_chat", "langchain_google_chat") if EVERY else ()))
+    for protocol in (PROVIDERS if EVERY else (CLIENTS[client],))
 ]
 
 
