@@ -177,8 +177,10 @@ class Attempt:
             usage = reader.usage
             assert usage is not None
             # A half that is 0 though something was sent or said was not counted.
-            if usage.prompt and (usage.completion or not reader.relayed_bytes):
+            if usage.prompt and (usage.completion or reader.empty):
                 return usage, Basis.REPORTED
+        elif reader is not None and reader.counted_as_nothing:
+            return Tokens(), Basis.REPORTED
         elif not self.relayed and not (reader is not None and reader.complete):
             failure = None if fault is None or fault.made else fault
             if self._trial is None or (failure and (failure.kind in _REFUSALS or not failure.sent)):

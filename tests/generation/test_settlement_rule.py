@@ -311,6 +311,13 @@ def silent_but_counted(scene: Scene) -> None:
     assert scene.ask(scene.offer(scene.script(USAGE, "[DONE]")), stream=True) == 502
 
 
+@row("nothing said, and counted as nothing")
+def counted_as_nothing(scene: Scene) -> None:
+    filtered = '{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":"content_filter"}]}'
+    zeros = USAGE.replace("7", "0").replace("5", "0")
+    assert scene.ask(scene.offer(scene.script(filtered, zeros, "[DONE]")), stream=True) == 200
+
+
 @row("an item without a rate")
 def unpriced(scene: Scene) -> None:
     usage = USAGE.replace("}}", ',"server_tool_use":{"web_search_requests":2}}}')

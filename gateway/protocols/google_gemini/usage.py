@@ -25,15 +25,16 @@ def chat_usage(sent: Any, searches: int = 0) -> Any:
     if any(type(count) is not int or count < 0 for count in counts):
         return {"prompt_tokens": -1}
     prompt, tools, candidates, thoughts = counts
-    made = {"prompt_tokens": prompt + tools, "completion_tokens": candidates + thoughts}
+    # Zeros are left out there, and of an object without the prompt's count nobody knows that it counts anything.
+    read = prompt + tools or sent.get("promptTokenCount")
+    made: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": candidates + thoughts}
     if sent.get("totalTokenCount"):
         made["total_tokens"] = sent["totalTokenCount"]
-    read, written = _modalities(sent, "promptTokensDetails"), _modalities(sent, "candidatesTokensDetails")
-    reading = {"cached_tokens": sent.get("cachedContentTokenCount") or 0} | read
+    reading = {"cached_tokens": sent.get("cachedContentTokenCount") or 0} | _modalities(sent, "promptTokensDetails")
     if searches:
         reading["web_search"] = searches
     made["prompt_tokens_details"] = reading
-    made["completion_tokens_details"] = {"reasoning_tokens": thoughts} | written
+    made["completion_tokens_details"] = {"reasoning_tokens": thoughts} | _modalities(sent, "candidatesTokensDetails")
     return made
 
 

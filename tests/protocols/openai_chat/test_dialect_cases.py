@@ -104,6 +104,27 @@ def test_a_half_that_nobody_counted_is_estimated_and_shown_as_it_is_billed(play:
     assert heard.billed == (250, 0, "reported")
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_is_counted_as_nothing_is_free_where_nothing_was_said(play: Play, stream: bool) -> None:
+    zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "get_w", "arguments": ""}}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    for upstream in (
+        chunk({"role": "assistant", "content": ""}) + chunk({}, "content_filter") + usage(0, 0) + DONE,
+        whole({"role": "assistant", "content": ""}, "content_filter", usage=zeros),
+    ):
+        heard = play(upstream, body=LONG | {"stream": stream} | (WITH_USAGE if stream else {}))
+        assert (heard.billed, heard.usage.charge, heard.usage.provider_cost) == ((0, 0, "reported"), 0, 0)
+        assert heard.usage.suspect is False
+        shown = heard.reported[0] if stream else heard.response.json()["usage"]
+        assert (shown["prompt_tokens"], shown["completion_tokens"]) == (0, 0)
+    for said in ({"content": "ok"}, {"tool_calls": [call]}, {"images": [picture]}):
+        for counted in ((0, 0), (250, 0)):
+            heard = play(chunk(said) + STOP + usage(*counted) + DONE, body=LONG | {"stream": stream, "tools": [TOOL]})
+            assert heard.usage.basis == "estimated"
+            assert heard.usage.prompt_tokens >= 250
+
+
 def test_usage_in_an_object_of_the_vendor_s_is_billed_and_shown_once(play: Play) -> None:
     counted = {"prompt_tokens": 1200, "completion_tokens": 300, "prompt_tokens_details": {"cached_tokens": 1000}}
     upstream = OK + chunk({}, "stop", x_groq={"id": "r1", "usage": counted}) + DONE

@@ -57,7 +57,7 @@ class Counts:
             prompt = _sum(prompt, *split.values())
         output = known.get("output_tokens")
         made: dict[str, Any] = {
-            "prompt_tokens": prompt,
+            "prompt_tokens": prompt or known.get("input_tokens"),  # nobody's zero is none
             "completion_tokens": output,
             "total_tokens": _sum(prompt, output),
             "prompt_tokens_details": {"cached_tokens": known.get(_READ), "cache_write_tokens": known.get(_WRITTEN)}

@@ -186,8 +186,20 @@ class AnswerReader:
     @property
     def counted(self) -> bool:
         """Whether `usage` counts the whole answer: nothing more was to come when it did."""
-        if self.usage is None:
-            return False
+        return self.usage is not None and self._all_came
+
+    @property
+    def counted_as_nothing(self) -> bool:
+        """Whether the upstream said that it read nothing and wrote nothing, and the whole answer has nothing in it."""
+        return bool(self._choices) and self._reported.nothing and self._all_came and self.empty
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written so far: no text, thought, call, picture or sound, shown or not."""
+        return all(choice.empty for choice in self._choices.values())
+
+    @property
+    def _all_came(self) -> bool:
         return (self.complete and not self._cut_short) or all(choice.over for choice in self._choices.values())
 
     @property

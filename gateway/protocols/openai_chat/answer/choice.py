@@ -60,7 +60,7 @@ class Choice:
 
     __slots__ = (
         *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
-        *("_annotations", "_called", "_calls", "_draft", "_function", "_held", "_kept"),
+        *("_annotations", "_called", "_calls", "_draft", "_filled", "_function", "_held", "_kept"),
         *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_repeated", "_rest", "_said", "_stopper"),
         *("_understood",),
     )
@@ -85,6 +85,7 @@ class Choice:
         self._calls: ToolCalls | None = None
         self._mirrored: int | None = None  # The tool call that a client of `functions` sees as its function call.
         self._said = False  # There was something but reasoning and calls.
+        self._filled = False  # There was anything at all, be it without a byte of text.
         self._called: str | None = None  # The finish reason that fits the calls there were.
         self._annotations: list[Any] = []
         self._draft: Draft | None = None
@@ -121,6 +122,7 @@ class Choice:
             choice["logprobs"] = None  # They would tell the sequence.
         bare = all(v is None or v == "" or v == [] for k, v in delta.items() if k != "role")
         self.meaningful = self.meaningful or not bare
+        self._filled = self._filled or not bare
         if not native:
             # Nothing but a role or nulls that were dropped: no client needs to see that.
             hollow = not delta and choice.keys() <= PLAIN and not choice.get("logprobs")
@@ -146,6 +148,7 @@ class Choice:
         """Counts what came after the text had ended: it is paid for all the same."""
         delta, native = choice.get("delta"), choice.get("finish_reason")
         if type(delta) is dict:
+            self._filled = self._filled or any(value for name, value in delta.items() if name != "role")
             self._straighten(delta)
             thought = reasoning_bytes(delta)
             self.reasoning_bytes += thought
@@ -158,6 +161,11 @@ class Choice:
         self._draft = self._calls = self._repeated = None
         self._kept = None if self._kept is None else []
         self._annotations, self._rest, self.envelope = [], {}, {}
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was written in it: no text, thought, call, picture or sound."""
+        return not (self._filled or self.bytes or self._called or self._annotations)
 
     @property
     def text(self) -> str:
@@ -181,6 +189,7 @@ class Choice:
             self._repeated = None
         choice["message"] = message
         self._annotations = message["annotations"] = _list(message["annotations"])
+        self._filled = any(value for name, value in message.items() if name != "role")
         self._straighten(message)
         message.setdefault("content", None)
         if "tool_calls" in message or "function_call" in message:

@@ -28,15 +28,18 @@ class _Place:
         self.sent: dict[str, Any] = {}
         self.lied = False
 
-    def take(self, sent: Any) -> None:
+    def take(self, sent: Any) -> bool:
+        """Whether it says that nothing was read and nothing written."""
         try:
             counts = usage.read(sent)
         except BadUsage:
             self.counts, self.lied = {}, True
-            return
+            return False
         if any(counts.values()):
             usage.add(self.counts, counts)
             self.sent, self.lied = sent, False
+            return False
+        return "prompt" in counts and "completion" in counts
 
     def found(self) -> _Found | None:
         """Marks a lie that only shows when all is there."""
@@ -55,13 +58,15 @@ class Reported:
     - `tokens`: None if none came that can be believed
     - `suspect`: some came that cannot be, or do not add up
     - `sent`: the object they came in, for the fields that nobody here knows
+    - `nothing`: the last word is that nothing was read and nothing written, and none said otherwise. Before more of the
+      answer such zeros are placeholders
     """
 
-    __slots__ = ("_changed", "_places", "_sent", "_suspect", "_tokens")
+    __slots__ = ("_changed", "_places", "_sent", "_suspect", "_tokens", "_zero")
 
     def __init__(self) -> None:
         self._places: dict[str | int, _Place] = {}
-        self._changed = False
+        self._changed = self._zero = False
         self._tokens: Tokens | None = None
         self._sent: dict[str, Any] = {}
         self._suspect = False
@@ -72,6 +77,8 @@ class Reported:
 
         Whether the answer's own place was filled.
         """
+        if self._zero and answer.get("choices"):
+            self._zero = False
         named = "usage" in answer if raw is None else raw.count(b'"usage"')
         if not named:
             return False
@@ -107,7 +114,7 @@ class Reported:
             if len(self._places) >= MAX_PLACES or (where != "" and type(sent) is not dict):
                 return
             place = self._places[where] = _Place()
-        place.take(sent)
+        self._zero = place.take(sent)
         self._changed = True
 
     @property
@@ -127,6 +134,10 @@ class Reported:
         if self._changed:
             self._read()
         return self._sent
+
+    @property
+    def nothing(self) -> bool:
+        return self._zero and self.tokens is None and not self.suspect
 
     def _read(self) -> None:
         self._changed = False
