@@ -23,6 +23,10 @@ MAX_BYTES = 4 << 20
 MAX_LEVELS = 200
 
 Schema = dict[str, Any]
+NO_ARGUMENTS: Schema = {"type": "object", "properties": {}}
+
+_UNIONS = ("anyOf", "oneOf", "allOf")
+_VALUES = frozenset({"enum", "const", "default", "examples", "required"})  # what they hold is no schema
 
 
 class BadSchema(ValueError):
@@ -61,14 +65,67 @@ def adapt(schema: Mapping[str, Any], dialect: SchemaDialect, budget: Budget | No
     return _Adapter(schema, dialect, budget or Budget()).whole()
 
 
-def object_schema(schema: Mapping[str, Any] | None) -> Schema:
-    """A tool's parameters where a schema of an object is demanded, also of a tool that takes none."""
-    made = dict(schema or {})
-    if made.get("type") is None:
-        made["type"] = "object"
-    if made["type"] == "object" and type(made.get("properties")) is not dict:
-        made["properties"] = {}
+def object_schema(schema: Any) -> Schema:
+    """A tool's parameters where the schema of an object is demanded, without a union at its top; none, or an empty one,
+    is that of no arguments. One that is such a schema is the same object.
+
+    A union becomes one object that allows what its parts allow; how they belong together is told in words.
+    """
+    if not schema:
+        return NO_ARGUMENTS
+    if schema.get("type") == "object" and not any(union in schema for union in _UNIONS):
+        return schema if "properties" in schema else {**schema, "properties": {}}
+    return _merged(schema)
+
+
+def with_items(schema: Any) -> Any:
+    """The schema, with every list in it saying what it holds, if that is anything: OpenAI refuses one that does not."""
+    if type(schema) is list:
+        return [with_items(inner) for inner in schema]
+    if type(schema) is not dict:
+        return schema
+    made = {
+        name: value if name in _VALUES else with_items(value) if name not in _MAPS or type(value) is not dict
+        else {key: with_items(inner) for key, inner in value.items()}
+        for name, value in schema.items()
+    }  # fmt: skip
+    kind = schema.get("type")
+    if (kind == "array" or (type(kind) is list and "array" in kind)) and "items" not in schema:
+        made["items"] = {}
     return made
+
+
+def _merged(schema: Schema) -> Schema:
+    unions = {name: schema[name] for name in _UNIONS if type(schema.get(name)) is list}
+    made: Schema = {name: value for name, value in schema.items() if name not in _UNIONS}
+    properties, needed = members(made), required_names(made)
+    for name, parts in unions.items():
+        for part in parts:
+            properties = {**members(part), **properties}
+        needs = [required_names(part) for part in parts]
+        needed |= (set.union if name == "allOf" else set.intersection)(*needs) if needs else set()
+    made |= {"type": "object", "properties": properties}
+    if needed:
+        made["required"] = sorted(needed)
+    if unions:
+        said, words = (
+            made.get("description"),
+            f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}",
+        )
+        made["description"] = f"{said}\n\n{words}" if said and type(said) is str else words
+    return made
+
+
+def members(schema: Any) -> Schema:
+    """The properties of an object."""
+    members = schema.get("properties") if type(schema) is dict else None
+    return members if type(members) is dict else {}
+
+
+def required_names(schema: Any) -> set[str]:
+    """The names of those that it must have."""
+    names = schema.get("required") if type(schema) is dict else None
+    return {name for name in names if type(name) is str} if type(names) is list else set()
 
 
 def takes_nothing(schema: Mapping[str, Any] | None) -> bool:

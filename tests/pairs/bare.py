@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.anthropic_messages import sides as messages
 from gateway.protocols.google_gemini import sides as gemini
-from gateway.protocols.openai_chat import AnswerReader, ChatRequest, parse
+from gateway.protocols.openai_chat import AnswerReader, ChatRequest, Fit, parse
 from gateway.protocols.openai_responses import sides as responses
 from gateway.protocols.sides import Asking, Ours, Sent
 from gateway.request.parameters import fit, supported_by
@@ -47,13 +47,18 @@ def read(client: str, body: dict[str, Any], *, stream: bool = False) -> ChatRequ
     return _READ[client](body, stream)
 
 
+def fitted(asked: ChatRequest, provider: str, *takes: str) -> Fit:
+    """How a request meets an offer that lists these words."""
+    most = PROTOCOLS[provider].upstream.max_stops
+    return fit(asked, supported_by(takes), STANDARD, max_stops=most, thoughts=FORMATS[provider])
+
+
 def send(asked: ChatRequest, provider: str, *takes: str, cap: int | None = None) -> Sent:
     """What a provider is sent whose offer lists these words. Raises `InvalidRequest`, in the client's words."""
     spoken = asked.spoken
     if spoken is not None and spoken.only_native and spoken.protocol != provider:
         raise spoken.nowhere(asked.model, spoken.only_native[0])
-    fitted = fit(asked, supported_by(takes), STANDARD, thoughts=FORMATS[provider])
-    asking = Asking("m-up", cap, fitted, "", takes, "max_completion_tokens", True, "", OURS)
+    asking = Asking("m-up", cap, fitted(asked, provider, *takes), "", takes, "max_completion_tokens", True, "", OURS)
     try:
         return PROTOCOLS[provider].upstream.sent(asked, asking)
     except InvalidRequest as refusal:
@@ -82,7 +87,12 @@ def told(client: str, provider: str, body: dict[str, Any], pieces: Iterable[byte
     """A provider's bytes to a client, as the relay hands them on."""
     asked = read(client, body, stream=stream)
     reader = AnswerReader(
-        asked, id=OURS.id, created=OURS.created, model=OURS.model, writer=PROTOCOLS[client].client.writer(asked, OURS)
+        asked,
+        id=OURS.id,
+        created=OURS.created,
+        model=OURS.model,
+        stops=fitted(asked, provider, *takes).enforced_stops,
+        writer=PROTOCOLS[client].client.writer(asked, OURS),
     )
     reader.understand(send(asked, provider, *takes))
     out: list[bytes] = []

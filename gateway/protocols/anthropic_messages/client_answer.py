@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.protocols.anthropic_messages.forms import ends, thoughts, usage
 from gateway.protocols.anthropic_messages.forms.blocks import Call, blocks, call_block, citation, picture
+from gateway.protocols.openai_chat.answer.content import transcript
 from gateway.wire import strict_json
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -96,6 +97,8 @@ class ClientAnswer:
         if text := delta.get("refusal"):
             self._refused = True
             self._take(("text", 1), text, out)
+        if text := transcript(delta):
+            self._take(("text", 3), text, out)
         for call in delta.get("tool_calls") or ():
             self._take(("call", call["index"]), call, out)
         for image in delta.get("images") or ():

@@ -11,6 +11,7 @@ from gateway.protocols.anthropic_messages.client_request import ChatForm, chat_f
 from gateway.protocols.anthropic_messages.forms.takes import Takes
 from gateway.protocols.anthropic_messages.upstream_answer import UpstreamAnswer
 from gateway.protocols.anthropic_messages.upstream_request import body as upstream_body
+from gateway.protocols.openai_chat.request.foreign_forms import names_of_speakers
 from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
 from gateway.protocols.sides import Asking, Counting, Ours, Passing, Sent, Spoken
@@ -134,7 +135,7 @@ class Upstream:
     """Upstreams of Messages, by the variants of the services that sell it."""
 
     names_cap = True
-    max_stops = 4
+    max_stops = 4096  # any number
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks Messages itself, else one made of the chat form."""
@@ -161,7 +162,7 @@ class Upstream:
                 stream=asked.stream,
                 takes=_takes(variant, asking),
             )
-            body, ignored = made.body, made.ignored
+            body, ignored = made.body, (*made.ignored, *names_of_speakers(chat["messages"]))
             source, betas, version = Source(made.reading), (), None
         call = variants.call(variant, body, betas=betas, version=version)
         events = variants.FramedEvents() if variant.framed and asked.stream else None

@@ -9,9 +9,10 @@ numbers and the rest are read where all chat answers are (`openai_chat.answer`).
 from typing import Any
 
 from gateway.protocols.anthropic_messages.faults import fault_in_answer
-from gateway.protocols.anthropic_messages.forms.ends import DETAILS, MATCHED
+from gateway.protocols.anthropic_messages.forms.ends import DETAILS
 from gateway.protocols.anthropic_messages.forms.usage import Counts
 from gateway.protocols.anthropic_messages.upstream_request import Reading
+from gateway.protocols.openai_chat.answer.choice import MATCHED
 from gateway.protocols.openai_chat.answer.reasoning import join
 from gateway.protocols.openai_chat.request.parts import CLAUDE
 from gateway.wire import strict_json

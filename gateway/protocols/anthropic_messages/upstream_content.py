@@ -20,10 +20,10 @@ from gateway.protocols.anthropic_messages.forms.names import fitted
 from gateway.protocols.anthropic_messages.forms.takes import Takes
 from gateway.protocols.anthropic_messages.forms.thoughts import provider_block
 from gateway.protocols.openai_chat.request.checks import shown, wrong
+from gateway.protocols.openai_chat.request.foreign_clients import NO_RESULT
 from gateway.protocols.openai_chat.request.foreign_forms import FAILED
 
 MAX_TOOL_NAME = 128
-NO_RESULT = "The tool gave no result."
 
 Blocks = list[dict[str, Any]]
 
@@ -82,6 +82,9 @@ class Turns:
         self._answer_calls()
         if message.get("audio"):
             raise wrong(f"Parameter {path}.audio can not be sent to this model.", f"{path}.audio")
+        if message.get("images"):
+            param = f"{path}.images"
+            raise wrong(f"Parameter {param} can not be sent to this model: it takes pictures of users alone.", param)
         details = message.get("reasoning_details") or ()
         thought = [block for entry in details if (block := provider_block(entry)) is not None]
         refused = [{"type": "text", "text": refusal}] if (refusal := message.get("refusal")) else []

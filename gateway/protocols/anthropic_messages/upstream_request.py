@@ -16,6 +16,7 @@ from gateway.protocols.anthropic_messages.forms.names import fitted, free
 from gateway.protocols.anthropic_messages.forms.takes import PLAIN, Takes
 from gateway.protocols.anthropic_messages.forms.thoughts import goes_on_without_thoughts
 from gateway.protocols.anthropic_messages.upstream_content import MAX_TOOL_NAME, turns
+from gateway.protocols.json_schema import object_schema
 from gateway.protocols.openai_chat.request.checks import TYPE, UNSUPPORTED, wrong
 from gateway.protocols.openai_chat.request.foreign_forms import with_json_wish
 from gateway.protocols.openai_chat.request.reasoning import read_wish
@@ -202,9 +203,7 @@ class _Tools:
         """The answer is what this tool is given."""
         self.answer_tool = free(ANSWER_TOOL, (tool["name"] for tool in self._tools))
         said = f"Gives the final answer. {description or ''}".rstrip()
-        self._tools.append(
-            {"name": self.answer_tool, "description": said, "input_schema": schemas.input_schema(schema)}
-        )
+        self._tools.append({"name": self.answer_tool, "description": said, "input_schema": object_schema(schema)})
 
     def choose(self, made: dict[str, Any], thinks: bool) -> None:
         """Puts tools and choice into a body. Raises `InvalidRequest` where a choice and thinking exclude each other."""
@@ -252,9 +251,9 @@ class _Tools:
         if function.get("description"):
             made["description"] = function["description"]
         schema = function.get("parameters")
-        made["input_schema"] = schemas.input_schema(schema)
+        made["input_schema"] = object_schema(schema)
         if function.get("strict") and self._takes.formats and not schemas.is_open(schema):
-            made |= {"strict": True, "input_schema": schemas.input_schema(schemas.closed(made["input_schema"]))}
+            made |= {"strict": True, "input_schema": object_schema(schemas.closed(made["input_schema"]))}
         return made
 
     def _custom(self, custom: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from gateway.protocols.google_gemini.errors import envelope
 from gateway.protocols.google_gemini.finish import MALFORMED_CALL, REFUSED, gemini_finish
 from gateway.protocols.google_gemini.upstream.parts import by_url
 from gateway.protocols.google_gemini.usage import gemini_usage
+from gateway.protocols.openai_chat.answer.content import transcript
 from gateway.protocols.openai_chat.answer.reasoning import join
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
@@ -164,7 +165,7 @@ class _Candidate:
         sealed = signatures.sealed(signatures.ours(delta))
         self._signs |= {entry["id"]: entry["data"] for entry in sealed if type(entry.get("id")) is str}
         self._refused = self._refused or bool(delta.get("refusal"))
-        said = f"{delta.get('content') or ''}{delta.get('refusal') or ''}"
+        said = f"{delta.get('content') or ''}{delta.get('refusal') or ''}{transcript(delta)}"
         spans = [entry for entry in sealed if "span" in entry]
         if said or spans:
             parts += self._called() + signatures.text_parts(said, spans, self._length)

@@ -14,6 +14,7 @@ from gateway.protocols.google_gemini.upstream_answer import UpstreamAnswer
 from gateway.protocols.google_gemini.upstream_request import CARRIED, NOTHING, Ability, native_body, path
 from gateway.protocols.google_gemini.upstream_request import body as upstream_body
 from gateway.protocols.google_gemini.usage import gemini_usage
+from gateway.protocols.openai_chat.request.foreign_forms import names_of_speakers
 from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
 from gateway.protocols.sides import EVENTS, Asking, Counting, Ours, Sent, Spoken
@@ -151,7 +152,7 @@ class Upstream:
     """Upstreams of generateContent."""
 
     names_cap = False
-    max_stops = 4
+    max_stops = 5
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks generateContent itself, else one made of the chat form."""
@@ -182,6 +183,7 @@ class Upstream:
         if asked.cache_control and "cache_control" not in ignored:
             ignored += ("cache_control",)
         made = upstream_body(without(chat, ignored), output_cap=asking.output_cap, ability=_ability(asking.takes))
+        ignored += names_of_speakers(chat["messages"])
         return Sent(called, (), dumps(made), Source(chat, call_prefix=prefix), ignored=ignored)
 
     def counting(self, asked: ChatRequest, asking: Asking) -> Counting | None:

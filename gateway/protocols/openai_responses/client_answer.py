@@ -10,6 +10,7 @@ of them are told as.
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from gateway.protocols.openai_chat.answer.content import transcript
 from gateway.protocols.openai_chat.answer.message import deltas
 from gateway.protocols.openai_responses import carried
 from gateway.protocols.openai_responses.output_items import Call, Event, Events, Message, Picture, Thought
@@ -127,7 +128,7 @@ class AnswerWriter:
             yield from self._say("output_text", text, _tokens(_object(logprobs).get("content")))
         if refusal := _text(delta, "refusal"):
             yield from self._say("refusal", refusal, [])
-        if spoken := _text(_object(delta.get("audio")), "transcript"):
+        if spoken := transcript(delta):
             yield from self._say("output_text", spoken, [])
         for picture in _objects(delta.get("images")):
             yield from self._show(picture)

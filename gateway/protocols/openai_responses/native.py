@@ -8,15 +8,15 @@ holds the response, whose identity is the gateway's; the last one waits for the 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from gateway.protocols.call_ids import within
 from gateway.protocols.openai_chat.request.request import OWN_FIELDS
 from gateway.protocols.openai_responses import carried
-from gateway.protocols.openai_responses.call_ids import within
 from gateway.protocols.openai_responses.client_answer import failed
 from gateway.protocols.openai_responses.client_request import CALLED, ENCRYPTED, LOGPROBS
 from gateway.protocols.openai_responses.response import usage_of
 from gateway.protocols.openai_responses.thoughts import PACKED
 from gateway.protocols.openai_responses.tools import SEARCHES
-from gateway.protocols.openai_responses.upstream_request import LEAST_CAP
+from gateway.protocols.openai_responses.upstream_request import LEAST_CAP, LONGEST_ID
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError
@@ -31,6 +31,7 @@ _WITHOUT_ID = frozenset(
         *("shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output"),
     }
 )
+_FIRST = "response.created"
 _LAST = frozenset({"response.completed", "response.incomplete"})
 _FAILURES = frozenset({"response.failed", "error"})
 
@@ -98,6 +99,7 @@ class AnswerWriter:
         self._response: dict[str, Any] = {"object": "response", "output": []} | self._own
         self._last: tuple[str, dict[str, Any]] | None = None
         self._number = 0
+        self._begun = False
 
     def event(self, name: str, data: Mapping[str, Any], raw: bytes) -> bytes:
         """The frame of one event, `raw` its data as it came. Nothing for what ends the stream, or failed."""
@@ -107,6 +109,10 @@ class AnswerWriter:
             return b""
         if type(number) is int:
             self._number = number + 1
+        if name == _FIRST:
+            if self._begun:  # some servers begin twice
+                return b""
+            self._begun = True
         if type(response := data.get("response")) is dict:
             self._keep(response)
             told = {**data, "response": self._response}
@@ -171,7 +177,7 @@ def _input(items: list[Item], referred: Sequence[Item], files: Mapping[str, Mapp
         if kind in _WITHOUT_ID and "id" in item:
             item = _without(item, "id")
         if type(item.get("call_id")) is str:
-            item = item | {"call_id": within(item["call_id"])}
+            item = item | {"call_id": within(item["call_id"], LONGEST_ID)}
         for name in ("content", "output"):
             if files and type(item.get(name)) is list:
                 item = item | {name: [_with_data(part, files) for part in item[name]]}

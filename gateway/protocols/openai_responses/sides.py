@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat.request.foreign_forms import names_of_speakers
 from gateway.protocols.openai_chat.request.passing import not_taken, passes, unasked
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
@@ -186,6 +187,7 @@ class Upstream:
             )
             cap = asking.output_cap if asking.output_cap is not None else asked.output_cap
             made = upstream_body(chat, model=asking.model, output_cap=cap, stream=asked.stream, reasons=reasons)
+            ignored += names_of_speakers(chat["messages"])
         dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         return Sent(PATH, (), dumps(made), Source(), None, passing, ignored)
 

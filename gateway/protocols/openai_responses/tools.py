@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from gateway.protocols.openai_chat.request.checks import MISSING, TYPE, missing, wrong
+from gateway.protocols.openai_chat.request.foreign_clients import parameters
 from gateway.protocols.openai_chat.request.tools import MAX_TOOLS
 from gateway.wire import strict_json
 
@@ -31,7 +32,6 @@ _SHELL: dict[str, Any] = {
         "required": ["command"],
     },
 }
-ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class Tools:
@@ -166,8 +166,9 @@ def provider_tools(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         kind = tool["type"]
         flat = {"type": kind} | {name: value for name, value in tool[kind].items() if value is not None}
         if kind == "function":
-            flat = {"parameters": ANYTHING, "strict": False} | flat
-            flat["parameters"] = flat["parameters"] or ANYTHING
+            flat = {"parameters": None, "strict": False} | flat
+            if not flat["strict"] or not flat["parameters"]:
+                flat["parameters"] = parameters(flat["parameters"])
         elif type(format := flat.get("format")) is dict and type(inner := format.get("grammar")) is dict:
             flat["format"] = {"type": "grammar"} | inner
         made.append(flat)

@@ -8,14 +8,16 @@ tells it beforehand, for whoever may leave it out.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.protocols.call_ids import within
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, wrong
+from gateway.protocols.openai_chat.request.foreign_clients import NO_RESULT, result_of_no_call
 from gateway.protocols.openai_chat.request.reasoning import effort_of, read_wish
-from gateway.protocols.openai_responses.call_ids import within
 from gateway.protocols.openai_responses.content import input_parts, output_parts
 from gateway.protocols.openai_responses.thoughts import items_of
 from gateway.protocols.openai_responses.tools import provider_choice, provider_search, provider_tools
 
 PATH = "/responses"
+LONGEST_ID = 64
 LEAST_CAP = 16  # The provider refuses a cap below.
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 
@@ -143,22 +145,36 @@ def _input(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     custom: set[str] = set()  # calls whose results are told apart
     older = ""  # the id of the last call of the older form, which has none
+    waiting: list[str] = []  # calls that have no result yet, without which they are refused
     for at, message in enumerate(messages):
         path, role = f"messages[{at}]", message["role"]
+        if role == "tool":
+            id, content = message["tool_call_id"], message.get("content")
+            if id in waiting:
+                waiting.remove(id)
+                items.append(_output(id, input_parts(content, f"{path}.content"), custom))
+            else:
+                told = input_parts([*result_of_no_call(message)], f"{path}.content")
+                items.append({"type": "message", "role": "user", "content": told})
+            continue
+        if role == "function":
+            items.append({"type": "function_call_output", "call_id": older, "output": message.get("content") or ""})
+            continue
+        items += [_output(id, NO_RESULT, custom) for id in waiting]
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
         if role == "assistant":
             if message.get("function_call"):
                 older = f"call_of_message_{at}"
             items += _of_assistant(message, path, older, custom)
-        elif role == "tool":
-            kind = "custom_tool_call_output" if message["tool_call_id"] in custom else "function_call_output"
-            output = input_parts(message.get("content"), f"{path}.content")
-            items.append({"type": kind, "call_id": within(message["tool_call_id"]), "output": output})
-        elif role == "function":
-            items.append({"type": "function_call_output", "call_id": older, "output": message.get("content") or ""})
         else:
             content = input_parts(message.get("content"), f"{path}.content")
             items.append({"type": "message", "role": role, "content": content})
-    return items
+    return items + [_output(id, NO_RESULT, custom) for id in waiting]
+
+
+def _output(id: str, output: Any, custom: set[str]) -> dict[str, Any]:
+    kind = "custom_tool_call_output" if id in custom else "function_call_output"
+    return {"type": kind, "call_id": within(id, LONGEST_ID), "output": output}
 
 
 def _of_assistant(message: dict[str, Any], path: str, older: str, custom: set[str]) -> list[dict[str, Any]]:
@@ -166,6 +182,11 @@ def _of_assistant(message: dict[str, Any], path: str, older: str, custom: set[st
     if message.get("audio"):
         param = f"{path}.audio"
         raise wrong(f"Parameter {param} is not supported: the provider keeps no such answer.", param, UNSUPPORTED)
+    if message.get("images"):
+        param = f"{path}.images"
+        raise wrong(
+            f"Parameter {param} is not supported: the provider takes pictures of users alone.", param, UNSUPPORTED
+        )
     items = items_of(message.get("reasoning_details") or ())
     content = output_parts(message.get("content"), f"{path}.content")
     if message.get("refusal"):
@@ -184,12 +205,12 @@ def _of_assistant(message: dict[str, Any], path: str, older: str, custom: set[st
 def _function_call(call: dict[str, Any]) -> dict[str, Any]:
     # No arguments at all are an empty object, which is what the provider would have written.
     given = {"name": call["function"]["name"], "arguments": call["function"]["arguments"] or "{}"}
-    return {"type": "function_call", "call_id": within(call["id"])} | given
+    return {"type": "function_call", "call_id": within(call["id"], LONGEST_ID)} | given
 
 
 def _custom_call(call: dict[str, Any]) -> dict[str, Any]:
     given = {"name": call["custom"]["name"], "input": call["custom"]["input"]}
-    return {"type": "custom_tool_call", "call_id": within(call["id"])} | given
+    return {"type": "custom_tool_call", "call_id": within(call["id"], LONGEST_ID)} | given
 
 
 _ITEMS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -81,7 +81,7 @@ def got(body: dict[str, Any]) -> Got:
                 case "tool_use":
                     turns.append(("call", block["id"], block["name"], block["input"]))
                 case "tool_result":
-                    inner = block["content"]
+                    inner = block.get("content", "")
                     text = inner if type(inner) is str else "".join(part["text"] for part in inner)
                     turns.append(("result", block["tool_use_id"], text))
     tools = tuple((tool["name"], tool.get("input_schema")) for tool in body.get("tools") or ())

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.anthropic_messages.forms.schemas import closed, input_schema, is_exact, is_open
+from gateway.protocols.anthropic_messages.forms.schemas import closed, is_exact, is_open
+from gateway.protocols.json_schema import object_schema, with_items
 
 A, B = {"type": "string"}, {"type": "integer"}
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_no_schema_is_that_of_no_arguments(nothing: Any) -> None:
-    assert input_schema(nothing) == {"type": "object", "properties": {}}
+    assert object_schema(nothing) == {"type": "object", "properties": {}}
 
 
 def test_a_union_at_the_top_becomes_one_object_and_is_told_in_words() -> None:
@@ -22,17 +23,19 @@ def test_a_union_at_the_top_becomes_one_object_and_is_told_in_words() -> None:
         "anyOf": [{"properties": {"a": A}, "required": ["a"]}, {"properties": {"a": A, "b": B}, "required": ["a", "b"]}]
     }
     before = deepcopy(union)
-    made = input_schema(union)
+    made = object_schema(union)
     assert (made["type"], made["properties"], made["required"]) == ("object", {"a": A, "b": B}, ["a"])
     assert "anyOf" not in made and '"required":["a","b"]' in made["description"]
     assert union == before
-    both = input_schema({"type": "object", "allOf": [{"required": ["a"]}, {"required": ["b"]}], "description": "Both."})
+    both = object_schema(
+        {"type": "object", "allOf": [{"required": ["a"]}, {"required": ["b"]}], "description": "Both."}
+    )
     assert both["required"] == ["a", "b"] and both["description"].startswith("Both.")
 
 
 def test_a_schema_that_is_taken_is_the_same_object() -> None:
     schema = {"type": "object", "properties": {"anyOf": A}, "additionalProperties": True}
-    assert input_schema(schema) is schema
+    assert object_schema(schema) is schema
 
 
 def test_a_forced_form_closes_every_object_and_tells_bounds_in_words() -> None:
@@ -90,7 +93,8 @@ anything = st.recursive(
 @given(st.dictionaries(keywords, anything, max_size=6))
 def test_what_is_no_schema_is_nobody_s_end(schema: dict[str, Any]) -> None:
     before = deepcopy(schema)
-    assert input_schema(schema)["type"] == "object" and type(closed(schema)) is dict
+    assert object_schema(schema)["type"] == "object" and type(closed(schema)) is dict
+    assert type(with_items(schema)) is dict
     assert is_open(schema) in (True, False) and is_exact(schema) in (True, False)
     assert schema == before
 

@@ -96,10 +96,19 @@ def test_ids_do_not_go_where_they_are_not_taken() -> None:
 
 
 def test_a_call_without_a_result_and_a_result_without_a_call() -> None:
-    assert refused(USER, called("a", "b"), result("a"), USER) == "messages[1].tool_calls[1]"
-    assert refused(USER, called("a")) == "messages[1].tool_calls[0]"
-    assert refused(USER, called("a"), result("a"), result("c")) == "messages[3].tool_call_id"
-    assert refused(USER, called("a"), result("a"), result("a")) == "messages[3].tool_call_id"
+    def responses(*messages: Any) -> list[Any]:
+        """What stands behind the call: each result, and what the user says."""
+        parts = [part for content in contents(*messages)[2:] for part in content["parts"]]
+        return [(part["functionResponse"]["id"], part["functionResponse"]["response"]) if "functionResponse" in part
+                else part["text"] for part in parts]  # fmt: skip
+
+    ok, none = ("a", {"output": "ok"}), {"output": "The tool gave no result."}
+    assert responses(USER, called("a", "b"), result("a"), USER) == [ok, ("b", none), "hi"]
+    assert responses(USER, called("b", "a"), result("a")) == [("b", none), ok]
+    assert responses(USER, called("a")) == [("a", none)]
+    for more in ("c", "a"):
+        told = [f"Result of the tool call {more}:", "late"]
+        assert responses(USER, called("a"), result("a"), result(more, "late"), USER) == [ok, *told, "hi"]
 
 
 def test_the_older_form_of_calls() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.protocols.anthropic_messages.forms import thoughts
 from gateway.protocols.anthropic_messages.forms.arguments import to_input
+from gateway.protocols.openai_chat.answer.content import transcript
 
 _SIGNS = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 
@@ -71,6 +72,8 @@ def blocks(message: dict[str, Any], names: Mapping[str, str]) -> list[dict[str, 
         made.append({"type": "text", "text": text})
     for image in message.get("images") or ():
         made.append({"type": "text", "text": picture(image)})
+    if text := transcript(message):
+        made.append({"type": "text", "text": text})
     for sent in message.get("tool_calls") or ():
         call = Call(sent, names)
         call.add(sent)

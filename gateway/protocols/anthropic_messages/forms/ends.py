@@ -6,6 +6,8 @@ keeps it as the native one. To a client a native word is told if it is one of th
 
 from typing import Any
 
+from gateway.protocols.openai_chat.answer.choice import MATCHED
+
 STOPS = frozenset(
     {
         *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"),
@@ -19,8 +21,7 @@ _FINISHES = {
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
-# In the chat form, beside the finish reason: the sequence that was met (as vLLM has it), and what a refusal was about.
-MATCHED, DETAILS = "stop_reason", "stop_details"
+DETAILS = "stop_details"  # in the chat form, beside the finish reason: what a refusal was about
 
 
 def told(choice: dict[str, Any], *, refused: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """JSON Schemas as this protocol's providers take them. Nothing here changes the schema it is given.
 
-- A tool's `input_schema` is an object schema; `anyOf`, `oneOf` and `allOf` are refused at its top.
+- A tool's `input_schema` is an object schema without a union at its top (`json_schema.object_schema`).
 - What forces an answer into a form (`output_config.format`, strict tools) takes a part of JSON Schema alone: every
   object is closed, and bounds of numbers, strings and arrays are not known. What is not known goes into the
   description, as Anthropic's own SDK has it, so that the model still reads it.
@@ -9,11 +9,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gateway.protocols.json_schema import members, required_names
 from gateway.wire import strict_json
 
-EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
-
-_UNIONS = ("anyOf", "oneOf", "allOf")
 _SCHEMA, _LIST, _MAP = "schema", "list", "map"  # what a keyword holds
 _KNOWN: Mapping[str, str | None] = {
     **dict.fromkeys(("type", "description", "title", "enum", "const", "default", "$ref", "required"), None),
@@ -26,15 +24,6 @@ _VALUES: Mapping[str, tuple[Any, ...]] = {
     "format": ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
     "minItems": (0, 1),
 }
-
-
-def input_schema(schema: Any) -> dict[str, Any]:
-    """The schema of what a tool is given; none, or an empty one, is that of no arguments."""
-    if not schema:
-        return EMPTY
-    if schema.get("type") == "object" and not any(union in schema for union in _UNIONS):
-        return schema if "properties" in schema else {**schema, "properties": {}}
-    return _merged(schema)
 
 
 def is_open(schema: Any) -> bool:
@@ -53,7 +42,7 @@ def is_exact(schema: Any) -> bool:
     if type(schema) is not dict:
         return True
     is_object = schema.get("type") == "object" or "properties" in schema
-    is_closed = schema.get("additionalProperties") is False and _required(schema) == _members(schema).keys()
+    is_closed = schema.get("additionalProperties") is False and required_names(schema) == members(schema).keys()
     return (is_closed or not is_object) and all(map(is_exact, _parts(schema)))
 
 
@@ -98,34 +87,6 @@ def _inside(value: Any, kind: str | None) -> Any:
     if kind == _MAP and type(value) is dict:
         return {name: closed(part) for name, part in value.items()}
     return value
-
-
-def _merged(schema: dict[str, Any]) -> dict[str, Any]:
-    """One object schema that allows what the parts of a union allow; how they belong together is told in words."""
-    unions = {name: schema[name] for name in _UNIONS if type(schema.get(name)) is list}
-    made: dict[str, Any] = {name: value for name, value in schema.items() if name not in _UNIONS}
-    properties, required = _members(made), _required(made)
-    for name, parts in unions.items():
-        for part in parts:
-            properties = {**_members(part), **properties}
-        needs = [_required(part) for part in parts]
-        required |= (set.union if name == "allOf" else set.intersection)(*needs) if needs else set()
-    made |= {"type": "object", "properties": properties}
-    if required:
-        made["required"] = sorted(required)
-    if unions:
-        made["description"] = _told(made, f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}")
-    return made
-
-
-def _members(schema: Any) -> dict[str, Any]:
-    members = schema.get("properties") if type(schema) is dict else None
-    return members if type(members) is dict else {}
-
-
-def _required(schema: Any) -> set[str]:
-    names = schema.get("required") if type(schema) is dict else None
-    return {name for name in names if type(name) is str} if type(names) is list else set()
 
 
 def _told(schema: dict[str, Any], words: str) -> str:

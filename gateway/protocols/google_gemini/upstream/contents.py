@@ -9,7 +9,8 @@ from typing import Any
 from gateway.protocols.google_gemini import signatures
 from gateway.protocols.google_gemini.names import Names
 from gateway.protocols.google_gemini.upstream.parts import by_url, part
-from gateway.protocols.openai_chat.request.checks import missing, wrong
+from gateway.protocols.openai_chat.request.checks import wrong
+from gateway.protocols.openai_chat.request.foreign_clients import NO_RESULT, result_of_no_call
 from gateway.wire import strict_json
 from gateway.wire.errors import InvalidRequest
 
@@ -35,9 +36,10 @@ class Contents:
         self._names = names
         self._ids = ids
         self._signs = signs
-        self._calls: dict[str, tuple[str, str]] = {}  # Upstream name and path of the calls without a result, by id.
+        self._calls: dict[str, str] = {}  # Upstream names of the calls of the last turn, by id.
         self._order: list[str] = []
         self._results: dict[str, Part] = {}
+        self._told: list[Part] = []  # results of no call, which the user tells
 
     def take(self, messages: Sequence[dict[str, Any]]) -> None:
         """All of them. Raises `InvalidRequest`."""
@@ -81,7 +83,7 @@ class Contents:
                 parts.append(
                     signatures.signed({"text": entry.get("text") or "", "thought": True}, entry.get("signature"))
                 )
-        calls = self._called(message, path)
+        calls = _called(message)
         by_id = {entry["id"]: entry["data"] for entry in sealed if entry.get("id")}
         nowhere = [entry for entry in sealed if not entry.get("id") and "span" not in entry and "image" not in entry]
         spans = [entry for entry in sealed if "span" in entry] + ([] if calls else nowhere)
@@ -94,26 +96,19 @@ class Contents:
             parts.append(signatures.signed(_picture(picture, f"{path}.images[{number}]"), pictures.get(number)))
         if message.get("audio"):
             raise wrong(f"Parameter {path}.audio names a sound that this model did not make.", f"{path}.audio")
-        for number, (call, call_path) in enumerate(calls):
+        for number, call in enumerate(calls):
             signature = by_id.get(call["id"]) or signatures.of_call(call)
             if signature is None and number == 0:
                 signature = nowhere[0]["data"] if nowhere else signatures.NO_SIGNATURE if signs else None
-            parts.append(signatures.signed({"functionCall": self._call(call, call_path)}, signature))
+            parts.append(signatures.signed({"functionCall": self._call(call)}, signature))
         return parts
 
-    def _called(self, message: Mapping[str, Any], path: str) -> list[tuple[dict[str, Any], str]]:
-        calls = [(call, f"{path}.tool_calls[{at}]") for at, call in enumerate(message.get("tool_calls") or ())]
-        older = message.get("function_call")
-        if older and not calls:
-            calls.append(({"id": older["name"], "type": "function", "function": older}, f"{path}.function_call"))
-        return calls
-
-    def _call(self, call: Mapping[str, Any], path: str) -> dict[str, Any]:
+    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         custom = call["type"] == "custom"
         inner = call[call["type"]]
         name = self._names.there(inner["name"])
         args = {_INPUT: inner["input"]} if custom else arguments(inner["arguments"])
-        self._calls[call["id"]] = name, path
+        self._calls[call["id"]] = name
         self._order.append(call["id"])
         return ({"id": call["id"]} if self._ids else {}) | {"name": name, "args": args}
 
@@ -121,21 +116,22 @@ class Contents:
         older = message["role"] == "function"
         id = message["name"] if older else message["tool_call_id"]
         if id not in self._calls or id in self._results:
-            param = f"{path}.{'name' if older else 'tool_call_id'}"
-            raise wrong(f"Parameter {param} names no call of the assistant's turn before it.", param)
-        name, _ = self._calls[id]
-        said = "".join(piece["text"] for piece in _texts(message.get("content")))
+            self._told += _user([*result_of_no_call({**message, "tool_call_id": id})], f"{path}.content")
+            return
+        self._answer(id, "\n".join(piece["text"] for piece in _texts(message.get("content"))))
+
+    def _answer(self, id: str, said: str) -> None:
         response = {"id": id} if self._ids else {}
-        self._results[id] = {"functionResponse": response | {"name": name, "response": _response(said)}}
+        self._results[id] = {"functionResponse": response | {"name": self._calls[id], "response": _response(said)}}
 
     def _end_results(self) -> None:
-        """Write the results, in the order of the calls. Google refuses a call without one, so it is refused by name."""
-        if not self._order:
-            return
-        for id, (_, path) in self._calls.items():
-            if id not in self._results:
-                raise missing(path, f"a message of role tool whose tool_call_id is {id[:64]}: each call has a result")
-        self.contents.append({"role": "user", "parts": [self._results[id] for id in dict.fromkeys(self._order)]})
+        """Write the results, in the order of the calls; Google refuses a call without one."""
+        for id in self._calls.keys() - self._results:
+            self._answer(id, NO_RESULT)
+        if self._order:
+            self.contents.append({"role": "user", "parts": [self._results[id] for id in dict.fromkeys(self._order)]})
+        told, self._told = self._told, []
+        self._say("user", told)
         self._calls, self._order, self._results = {}, [], {}
 
 
@@ -146,6 +142,14 @@ def arguments(written: str) -> dict[str, Any]:
     except (strict_json.BadJson, UnicodeEncodeError):
         read = None
     return read if type(read) is dict else {RAW: written}
+
+
+def _called(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    calls = list(message.get("tool_calls") or ())
+    older = message.get("function_call")
+    if older and not calls:
+        calls.append({"id": older["name"], "type": "function", "function": older})
+    return calls
 
 
 def _response(said: str) -> dict[str, Any]:

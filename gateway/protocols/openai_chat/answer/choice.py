@@ -16,6 +16,7 @@ from gateway.protocols.stops import Stopper
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
 
+MATCHED = "stop_reason"  # beside the finish reason: the sequence that ended the text, as vLLM has it
 PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
 _REASONING = NAMES | ALIASES
 _NULLABLE = _REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
@@ -61,7 +62,18 @@ class Choice:
     __slots__ = (
         *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
         *("_annotations", "_called", "_calls", "_draft", "_filled", "_function", "_held", "_kept"),
-        *("_manner", "_mirrored", "_opened", "_plain", "_reasoning", "_repeated", "_rest", "_said", "_stopper"),
+        *(
+            "_manner",
+            "_matched",
+            "_mirrored",
+            "_opened",
+            "_plain",
+            "_reasoning",
+            "_repeated",
+            "_rest",
+            "_said",
+            "_stopper",
+        ),
         *("_understood",),
     )
 
@@ -80,6 +92,7 @@ class Choice:
         self._repeated = Repeated(manner.after) if manner.after else None
         self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
+        self._matched: str | None = None
         self._plain = self._stopper is None  # Text goes out as it came.
         self._reasoning: Reasoning | None = None
         self._calls: ToolCalls | None = None
@@ -289,10 +302,13 @@ class Choice:
         return made | ending | self._rest | {"finish_reason": ending["finish_reason"]}
 
     def _ending(self) -> dict[str, Any]:
-        """The upstream's own word is shown where it says another thing; usually the two are one."""
-        if self.native is None or self.native == self.finish:
-            return {"finish_reason": self.finish}
-        return {"finish_reason": self.finish, "native_finish_reason": self.native}
+        """The upstream's own word is shown where it says another thing; usually the two are one. A stop sequence that
+        was found here is named as servers name one that they found.
+        """
+        made: dict[str, Any] = {"finish_reason": self.finish}
+        if self.native is not None and self.native != self.finish:
+            made["native_finish_reason"] = self.native
+        return made if self._matched is None else made | {MATCHED: self._matched}
 
     def _end(self, native: Any, choice: dict[str, Any]) -> None:
         """Take a finish reason. The last one stands, but a mere `stop` does not undo one that says more."""
@@ -412,7 +428,7 @@ class Choice:
         if text and type(text) is str:
             delta["content"] = stopper.feed(text)
         if stopper.matched:
-            self.stopped, self.finish = True, "stop"
+            self.stopped, self.finish, self._matched = True, "stop", stopper.matched
             delta.pop("tool_calls", None)
             delta.pop("function_call", None)
         elif "tool_calls" in delta or "function_call" in delta:  # The text is over.
@@ -428,7 +444,7 @@ class Choice:
             return
         kept = stopper.feed(text)
         if stopper.matched:
-            self.stopped = True
+            self.stopped, self._matched = True, stopper.matched
             message["content"] = kept
             message.pop("tool_calls", None)
             message.pop("function_call", None)

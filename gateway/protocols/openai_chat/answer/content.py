@@ -74,3 +74,10 @@ def _place(piece: Any) -> str:
     if type(kind) is not str:
         return "content_parts"
     return _PLACES.get(kind) or ("images" if kind in _IMAGES else "content_parts")
+
+
+def transcript(part: dict[str, Any]) -> str:
+    """The words of a sound in a delta or message, for clients of protocols in which a model tells none."""
+    sound = part.get("audio")
+    words = sound.get("transcript") if type(sound) is dict else None
+    return words if type(words) is str else ""

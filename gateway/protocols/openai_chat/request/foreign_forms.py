@@ -27,7 +27,6 @@ JSON_WISH = "Answer with a JSON object."
 # This protocol has no field for a tool that failed, and the model must not take a failure for a result.
 FAILED = "The tool failed."
 JSON_WISH_BYTES = 64  # that it adds to a body, at most: alone it is a message
-_TEXT_PART = {"type", "text"}
 _JSON = re.compile("json", re.IGNORECASE)
 
 
@@ -61,21 +60,6 @@ def with_reasoning_content(messages: Sequence[dict[str, Any]]) -> list[dict[str,
     return [
         {**message, "reasoning_content": thought}
         if message["role"] == "assistant" and message.get("reasoning_content") is None and (thought := _told(message))
-        else message
-        for message in messages
-    ]
-
-
-def with_plain_texts(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages, a content that is plain texts alone as one string: clients of other protocols write parts always,
-    and some servers of this one take them from users alone, or from nobody. Those that take them put a line's end
-    between; an assistant's go on.
-    """
-    return [
-        {**message, "content": ("" if message["role"] == "assistant" else "\n").join(part["text"] for part in content)}
-        if type(content := message.get("content")) is list
-        and content
-        and all(part.keys() == _TEXT_PART for part in content)
         else message
         for message in messages
     ]
@@ -115,6 +99,15 @@ def without_others_thoughts(messages: Sequence[dict[str, Any]], format: str) -> 
             message = {**message, "tool_calls": unsigned}
         made.append(message)
     return made
+
+
+def names_of_speakers(messages: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """The paths of who speaks, by name; other protocols have no place for it."""
+    return tuple(
+        f"messages[{at}].name"
+        for at, message in enumerate(messages)
+        if message.get("name") and message["role"] not in ("tool", "function")
+    )
 
 
 def tools_without_cache_control(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

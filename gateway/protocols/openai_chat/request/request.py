@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from gateway.protocols.openai_chat.request.checks import TYPE, UNSUPPORTED, checked_model, wrong
 from gateway.protocols.openai_chat.request.fields import CHECKS, end_user, stops, web_search
+from gateway.protocols.openai_chat.request.foreign_clients import understood
 from gateway.protocols.openai_chat.request.foreign_forms import (
     JSON_WISH_BYTES,
     rewrite,
     tools_without_cache_control,
     with_json_wish,
-    with_plain_texts,
     with_reasoning_content,
     without_cache_control,
     without_others_thoughts,
@@ -262,7 +262,7 @@ def upstream_body(
     fit: Fit = WHOLE,
     prefill: str = "",
 ) -> bytes:
-    """The body for an upstream of this protocol, see `offered`; texts of another one's client are strings."""
+    """The body for an upstream of this protocol, see `offered`; of a client of another one see `foreign_clients`."""
     body = offered(
         request,
         model=model,
@@ -273,7 +273,7 @@ def upstream_body(
         prefill=prefill,
     )
     if request.spoken is not None:
-        body["messages"] = with_plain_texts(body["messages"])
+        body = understood(body)
     return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.protocols.openai_chat.request.foreign_forms import with_plain_texts, without_others_thoughts
+from gateway.protocols.openai_chat.request.foreign_clients import with_plain_texts
+from gateway.protocols.openai_chat.request.foreign_forms import without_others_thoughts
 from gateway.protocols.openai_chat.request.parts import GEMINI
 from tests.protocols.openai_chat.requests import HI, ask, called, fault, read, saying, sent, take
 
