@@ -9,11 +9,10 @@ from typing import Any
 
 from gateway.protocols.openai_chat.request.checks import shown, wrong
 from gateway.protocols.openai_chat.request.parts import media_type_of
+from gateway.protocols.pictures import picture_type
 
 PDF = "application/pdf"
-_MAGIC = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"GIF8", "image/gif"))
 _TYPES = frozenset({"image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"})
-_HEAD = 24  # characters of base64, which are eighteen bytes
 _PLAIN = str.maketrans({"-": "+", "_": "/", **dict.fromkeys(" \t\r\n")})
 
 
@@ -33,7 +32,7 @@ def image_source(url: str, param: str) -> dict[str, Any]:
         return {"type": "url", "url": url}
     declared = media_type_of(url, None) or ""
     data = _payload(url)
-    found = _sniffed(data)
+    found = picture_type(data)
     if found is None:
         what = f"a picture of the type {shown(declared)}" if declared not in _TYPES else "what is no picture"
         raise wrong(f"Parameter {param} can not hold {what} here: send a PNG, JPEG, GIF or WebP image.", param)
@@ -66,14 +65,3 @@ def _payload(url: str) -> str:
     data = url.partition(",")[2] if url[:5].lower() == "data:" else url
     data = data.translate(_PLAIN).rstrip("=") if not data.isalnum() else data
     return data + "=" * (-len(data) % 4)
-
-
-def _sniffed(data: str) -> str | None:
-    head = data[:_HEAD]
-    try:
-        start = b64decode(head + "=" * (-len(head) % 4))
-    except ValueError:
-        return None
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for magic, kind in _MAGIC if start.startswith(magic)), None)

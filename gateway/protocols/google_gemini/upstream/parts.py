@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.protocols.openai_chat.request.checks import wrong
 from gateway.protocols.openai_chat.request.parts import media_type_of
+from gateway.protocols.pictures import picture_type
 
 AUDIO_TYPES = {
     "wav": "audio/wav",
@@ -45,7 +46,9 @@ def by_url(url: str, filename: str | None = None) -> dict[str, Any]:
         return {"fileData": {"fileUri": url} | ({"mimeType": kind} if kind else {})}
     head, _, data = url.partition(",")
     kind = head[5:].partition(";")[0].strip().lower()
-    return {"inlineData": {"mimeType": _TYPES.get(kind, kind), "data": data.translate(_PLAIN)}}
+    data = data.translate(_PLAIN)
+    found = picture_type(data) if kind.startswith("image/") else None
+    return {"inlineData": {"mimeType": found or _TYPES.get(kind, kind), "data": data}}
 
 
 def resolution(messages: list[dict[str, Any]]) -> str | None:
