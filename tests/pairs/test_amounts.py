@@ -1,0 +1,156 @@
+"""What counts cost in dollars, to the last digit, in whatever protocol a provider tells them, streamed and whole."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.pricing import Rate, by_size
+from tests.pairs.bare import MODEL, told
+from tests.pairs.clients import CLIENTS
+from tests.pairs.said import Question, stream, written
+
+# Dollars a million tokens.
+RATES = {
+    "input": "3",
+    "output": "15",
+    "cached_input": "0.30",
+    "cache_write_5m": "3.75",
+    "cache_write_1h": "6",
+    "audio_input": "40",
+    "audio_output": "80",
+}
+STEPS = {"input": "6", "output": "22.5"}  # of a prompt above 200,000
+
+
+def messages(usage: dict[str, Any]) -> tuple[bytes, bytes]:
+    block = {"type": "text", "text": "Hello."}
+    whole = {"type": "message", "content": [block], "stop_reason": "end_turn", "usage": usage}
+    begun = {name: count for name, count in usage.items() if name != "output_tokens"}
+    return written(whole).encode(), stream(
+        {"type": "message_start", "message": {**whole, "content": [], "usage": begun | {"output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"input_tokens": 0, "output_tokens": usage["output_tokens"]},
+        },
+        {"type": "message_stop"},
+    )
+
+
+def gemini(usage: dict[str, Any]) -> tuple[bytes, bytes]:
+    candidate = {"content": {"parts": [{"text": "Hello."}]}, "index": 0}
+    early = {"candidates": [candidate], "usageMetadata": usage | {"candidatesTokenCount": 1}}
+    last = {"candidates": [{"content": {"parts": []}, "index": 0, "finishReason": "STOP"}], "usageMetadata": usage}
+    whole = {"candidates": [{**candidate, "finishReason": "STOP"}], "usageMetadata": usage}
+    return written(whole).encode(), stream(early, last, named=False)
+
+
+def chat(usage: dict[str, Any]) -> tuple[bytes, bytes]:
+    choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
+    chunk = {"choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}
+    counted = {"choices": [], "usage": usage}
+    return written({"choices": [choice], "usage": usage}).encode(), stream(chunk, counted, "[DONE]", named=False)
+
+
+def responses(usage: dict[str, Any]) -> tuple[bytes, bytes]:
+    item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+    response = {"id": "r", "status": "completed", "output": [item], "usage": usage}
+    return written(response).encode(), stream(
+        {"type": "response.created", "response": {**response, "output": [], "usage": None}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": response},
+    )
+
+
+SAYS = {
+    "openai_chat": chat,
+    "openai_responses": responses,
+    "anthropic_messages": messages,
+    "google_gemini": gemini,
+}
+READ = {"cache_read_input_tokens": 30_000}
+WRITTEN = {"cache_creation_input_tokens": 9000}
+SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 4000, "ephemeral_1h_input_tokens": 5000}}
+SOUND = [{"modality": "TEXT", "tokenCount": 12}, {"modality": "AUDIO", "tokenCount": 300}]
+# By name: the protocol, the counts as it tells them, and what they come to.
+AMOUNTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    # 20 x 3 + 30,000 x 0.30 + 100 x 15: what was read is beside the others, and never taken from them
+    "read from the cache": ("anthropic_messages", {"input_tokens": 20, **READ, "output_tokens": 100}, "0.01056"),
+    # 5 x 3 + 4,000 x 3.75 + 5,000 x 6 + 10 x 15
+    "written for two times": (
+        "anthropic_messages",
+        {"input_tokens": 5, **WRITTEN, **SPLIT, "output_tokens": 10},
+        "0.045165",
+    ),
+    # the rest of a split that does not add up, and all without one, lives five minutes
+    "written, and split in part": (
+        "anthropic_messages",
+        {
+            "input_tokens": 5,
+            **WRITTEN,
+            "cache_creation": {"ephemeral_1h_input_tokens": 5000},
+            "output_tokens": 10,
+        },
+        "0.045165",
+    ),
+    "written, and not split": ("anthropic_messages", {"input_tokens": 5, **WRITTEN, "output_tokens": 10}, "0.033915"),
+    # 30 x 3 + (12 + 400) x 15
+    "thoughts beside the answer": (
+        "google_gemini",
+        {"promptTokenCount": 30, "candidatesTokenCount": 12, "thoughtsTokenCount": 400, "totalTokenCount": 442},
+        "0.00627",
+    ),
+    # 30 x 3 + 412 x 15: there they are in it
+    "thoughts in the answer": (
+        "openai_chat",
+        {"prompt_tokens": 30, "completion_tokens": 412, "completion_tokens_details": {"reasoning_tokens": 400}},
+        "0.00627",
+    ),
+    "thoughts in a response": (
+        "openai_responses",
+        {"input_tokens": 30, "output_tokens": 412, "output_tokens_details": {"reasoning_tokens": 400}},
+        "0.00627",
+    ),
+    "thoughts in a message": (
+        "anthropic_messages",
+        {"input_tokens": 30, "output_tokens": 412, "output_tokens_details": {"thinking_tokens": 400}},
+        "0.00627",
+    ),
+    # 20 x 3 + 12 x 15 + 300 x 80
+    "a sound": (
+        "openai_chat",
+        {"prompt_tokens": 20, "completion_tokens": 312, "completion_tokens_details": {"audio_tokens": 300}},
+        "0.02424",
+    ),
+    "a sound of Google's": (
+        "google_gemini",
+        {"promptTokenCount": 20, "candidatesTokenCount": 312, "candidatesTokensDetails": SOUND},
+        "0.02424",
+    ),
+    # 200,000 x 3 + 1,000 x 15; one token more, and all are dearer
+    "at the border": ("openai_chat", {"prompt_tokens": 200_000, "completion_tokens": 1000}, "0.615"),
+    "past the border": ("openai_chat", {"prompt_tokens": 200_001, "completion_tokens": 1000}, "1.222506"),
+    # 20,000 x 6 + 190,000 x 0.30 + 1,000 x 22.5: what was cached counts for the size
+    "past it with what was cached": (
+        "anthropic_messages",
+        {"input_tokens": 20_000, "cache_read_input_tokens": 190_000, "output_tokens": 1000},
+        "0.1995",
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", AMOUNTS)
+def test_counts_cost_exactly(name: str, streamed: bool) -> None:
+    provider, usage, amount = AMOUNTS[name]
+    rows = [(item, 0, Rate(None, Decimal(rate))) for item, rate in RATES.items()]
+    rows += [(item, 200_000, Rate(None, Decimal(rate))) for item, rate in STEPS.items()]
+    body = CLIENTS["openai_chat"].body(Question(), MODEL, streamed)
+    answer = told("openai_chat", provider, body, [SAYS[provider](usage)[streamed]], stream=streamed)
+    assert (answer.fault, answer.reader.usage_suspect) == (None, False)
+    tokens = answer.reader.usage
+    assert tokens is not None
+    assert by_size(rows).price(tokens).charge == Decimal(amount)
