@@ -79,20 +79,38 @@ def object_schema(schema: Any) -> Schema:
 
 
 def with_items(schema: Any) -> Any:
-    """The schema, with every list in it saying what it holds, if that is anything: OpenAI refuses one that does not."""
+    """The schema, with every list in it saying what it holds, if that is anything: OpenAI refuses one that does not.
+    Where all do it is the same object.
+    """
+    left = [schema]
+    while left:
+        node = left.pop()
+        if type(node) is dict:
+            if _lacks_items(node):
+                return _with_items(schema)
+            left += [value for value in node.values() if type(value) is dict or type(value) is list]
+        else:
+            left += node if type(node) is list else ()
+    return schema
+
+
+def _lacks_items(node: Schema) -> bool:
+    kind = node.get("type")
+    return (kind == "array" or (type(kind) is list and "array" in kind)) and "items" not in node
+
+
+def _with_items(schema: Any) -> Any:
     if type(schema) is list:
-        return [with_items(inner) for inner in schema]
+        return [*map(_with_items, schema)]
     if type(schema) is not dict:
         return schema
-    made = {
-        name: value if name in _VALUES else with_items(value) if name not in _MAPS or type(value) is not dict
-        else {key: with_items(inner) for key, inner in value.items()}
-        for name, value in schema.items()
-    }  # fmt: skip
-    kind = schema.get("type")
-    if (kind == "array" or (type(kind) is list and "array" in kind)) and "items" not in schema:
-        made["items"] = {}
-    return made
+    made: Schema = {}
+    for name, value in schema.items():
+        if name in _MAPS and type(value) is dict:
+            made[name] = {key: _with_items(inner) for key, inner in value.items()}
+        else:
+            made[name] = value if name in _VALUES else _with_items(value)
+    return made | {"items": {}} if _lacks_items(schema) else made
 
 
 def _merged(schema: Schema) -> Schema:
