@@ -166,7 +166,7 @@ def provider_tools(tools: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         kind = tool["type"]
         flat = {"type": kind} | {name: value for name, value in tool[kind].items() if value is not None}
         if kind == "function":
-            flat = {"parameters": None, "strict": False} | flat
+            flat = {"parameters": {}, "strict": False} | flat
             if not flat["strict"] or not flat["parameters"]:
                 flat["parameters"] = parameters(flat["parameters"])
         elif type(format := flat.get("format")) is dict and type(inner := format.get("grammar")) is dict:
