@@ -143,6 +143,14 @@ class Answer(Protocol):
         """Whether `usage` counts the whole answer: nothing more was to come when it did."""
 
     @property
+    def counted_as_nothing(self) -> bool:
+        """Whether the upstream said that it read nothing and wrote nothing, and the whole answer has nothing in it."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written so far that a completion counts: no text, thought, call, picture or sound."""
+
+    @property
     def passes(self) -> bool:
         """Whether the client's own body was sent, and what comes goes on as it is."""
 

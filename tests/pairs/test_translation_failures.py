@@ -151,7 +151,7 @@ def test_all_instructions_reach_the_provider_in_order(client: str, provider: str
 def with_empty_texts(client: str) -> dict[str, Any]:
     """A call beside an empty text, a result that is empty, an empty text beside one that is not."""
     if client == "openai_responses":
-        call = {"type": "function_call", "call_id": "call_a", "name": "now", "arguments": ""}
+        call: dict[str, Any] = {"type": "function_call", "call_id": "call_a", "name": "now", "arguments": ""}
         result = {"type": "function_call_output", "call_id": "call_a", "output": ""}
         texts = [{"type": "input_text", "text": ""}, {"type": "input_text", "text": "Go on."}]
         said = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": ""}, call, result]

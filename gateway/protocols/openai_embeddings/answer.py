@@ -48,7 +48,8 @@ class VectorReader:
     native_finish_reason: str | None = None
     relayed_bytes = reasoning_bytes = unread_body = skipped = 0
     said = tier = ""
-    stopped = passes = False
+    stopped = passes = counted_as_nothing = False
+    empty = True  # of what a completion counts
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ Text, what a model thought and a refusal each go where clients look for them; pi
 and what nobody here knows as `content_parts`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 # Where the text of a part belongs, by the part's type.
@@ -76,7 +77,7 @@ def _place(piece: Any) -> str:
     return _PLACES.get(kind) or ("images" if kind in _IMAGES else "content_parts")
 
 
-def transcript(part: dict[str, Any]) -> str:
+def transcript(part: Mapping[str, Any]) -> str:
     """The words of a sound in a delta or message, for clients of protocols in which a model tells none."""
     sound = part.get("audio")
     words = sound.get("transcript") if type(sound) is dict else None
