@@ -11,8 +11,6 @@ _PREFIX = "call_"
 
 def within(id: str, longest: int) -> str:
     """The id, or one of `longest` characters that stands for it."""
-    return (
-        id
-        if len(id) <= longest
-        else _PREFIX + sha256(id.encode("utf-8", "replace")).hexdigest()[: longest - len(_PREFIX)]
-    )
+    if len(id) <= longest:
+        return id
+    return _PREFIX + sha256(id.encode("utf-8", "replace")).hexdigest()[: longest - len(_PREFIX)]

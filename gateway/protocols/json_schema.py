@@ -126,10 +126,8 @@ def _merged(schema: Schema) -> Schema:
     if needed:
         made["required"] = sorted(needed)
     if unions:
-        said, words = (
-            made.get("description"),
-            f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}",
-        )
+        words = f"It must also match this JSON Schema: {strict_json.dumps(unions).decode()}"
+        said = made.get("description")
         made["description"] = f"{said}\n\n{words}" if said and type(said) is str else words
     return made
 

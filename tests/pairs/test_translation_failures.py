@@ -6,11 +6,15 @@ thoughts are tried in `test_pairs` and where each protocol is.
 
 import json
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from gateway.protocols.openai_chat import ChatRequest
 from gateway.protocols.openai_chat.request.foreign_clients import NO_RESULT
+from gateway.protocols.sides import Spoken
 from tests.pairs.bare import MODEL, Refused, send, sent, told
 from tests.pairs.bare import read as read_as
 from tests.pairs.clients import CLIENTS
@@ -416,3 +420,32 @@ def test_a_stream_of_nothing_is_an_empty_answer() -> None:
             body = CLIENTS[client].body(Question(), MODEL, True)
             answer = told(client, provider, body, [lives.get(provider, wait)], stream=True)
             assert (answer.fault, answer.text) == ("invalid_response", "")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_many_calls_and_results_are_matched_in_linear_time(provider: str) -> None:
+    """In the worst order of all, for whoever looks for each result among the calls that wait."""
+
+    def seconds(many: int) -> float:
+        calls = [
+            {"id": f"call_{at}", "type": "function", "function": {"name": "now", "arguments": ""}} for at in range(many)
+        ]
+        results = [{"role": "tool", "tool_call_id": f"call_{at}", "content": "x"} for at in reversed(range(many))]
+        said = [
+            {"role": "user", "content": "Hi."},
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            *results,
+        ]
+        asked = from_elsewhere(read_as("openai_chat", {"model": MODEL, "messages": said}))
+        begun = process_time()
+        send(asked, provider)
+        return process_time() - begun
+
+    few = min(seconds(200) for _ in range(3))
+    assert seconds(1600) < 8 * few * 4
+
+
+def from_elsewhere(asked: ChatRequest) -> ChatRequest:
+    """The same as a client of another protocol would have said it."""
+    spoken = Spoken(protocol="none", body={}, form=None, told=lambda param: param)
+    return structs.replace(asked, spoken=spoken)

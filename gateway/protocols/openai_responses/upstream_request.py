@@ -5,6 +5,7 @@ nothing else brings them back in the next turn. What the protocol has no place f
 tells it beforehand, for whoever may leave it out.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -145,13 +146,13 @@ def _input(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     custom: set[str] = set()  # calls whose results are told apart
     older = ""  # the id of the last call of the older form, which has none
-    waiting: list[str] = []  # calls that have no result yet, without which they are refused
+    waiting = Counter[str]()  # calls that have no result yet, without which they are refused
     for at, message in enumerate(messages):
         path, role = f"messages[{at}]", message["role"]
         if role == "tool":
             id, content = message["tool_call_id"], message.get("content")
-            if id in waiting:
-                waiting.remove(id)
+            if waiting[id] > 0:
+                waiting[id] -= 1
                 items.append(_output(id, input_parts(content, f"{path}.content"), custom))
             else:
                 told = input_parts([*result_of_no_call(message)], f"{path}.content")
@@ -160,8 +161,8 @@ def _input(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if role == "function":
             items.append({"type": "function_call_output", "call_id": older, "output": message.get("content") or ""})
             continue
-        items += [_output(id, NO_RESULT, custom) for id in waiting]
-        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+        items += [_output(id, NO_RESULT, custom) for id in waiting.elements()]
+        waiting = Counter(call["id"] for call in message.get("tool_calls") or ())
         if role == "assistant":
             if message.get("function_call"):
                 older = f"call_of_message_{at}"
@@ -169,7 +170,7 @@ def _input(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             content = input_parts(message.get("content"), f"{path}.content")
             items.append({"type": "message", "role": role, "content": content})
-    return items + [_output(id, NO_RESULT, custom) for id in waiting]
+    return items + [_output(id, NO_RESULT, custom) for id in waiting.elements()]
 
 
 def _output(id: str, output: Any, custom: set[str]) -> dict[str, Any]:

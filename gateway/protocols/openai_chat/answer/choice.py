@@ -62,19 +62,8 @@ class Choice:
     __slots__ = (
         *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
         *("_annotations", "_called", "_calls", "_draft", "_filled", "_function", "_held", "_kept"),
-        *(
-            "_manner",
-            "_matched",
-            "_mirrored",
-            "_opened",
-            "_plain",
-            "_reasoning",
-            "_repeated",
-            "_rest",
-            "_said",
-            "_stopper",
-        ),
-        *("_understood",),
+        *("_manner", "_matched", "_mirrored", "_opened", "_plain", "_reasoning", "_repeated", "_rest", "_said"),
+        *("_stopper", "_understood"),
     )
 
     def __init__(self, index: int, manner: Manner, held: Held) -> None:

@@ -4,6 +4,7 @@ refuses the whole request for a call without a result, a long id, or a schema th
 What a client of this protocol says itself goes as it is.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,17 +34,17 @@ def answered(messages: Sequence[dict[str, Any]]) -> Messages:
     second one, is told by the user.
     """
     made: Messages = []
-    waiting: list[str] = []  # calls of the turn before that have no result yet
+    waiting = Counter[str]()  # calls of the turn before that have no result yet
     told: Messages = []  # by the user, once all results are there
     for message in messages:
-        if message["role"] == "tool" and message["tool_call_id"] in waiting:
-            waiting.remove(message["tool_call_id"])
+        if message["role"] == "tool" and waiting[message["tool_call_id"]] > 0:
+            waiting[message["tool_call_id"]] -= 1
             made.append(message)
         elif message["role"] == "tool":
             told.append({"role": "user", "content": [*result_of_no_call(message)]})
         else:
             made += [*_missing(waiting), *told, message]
-            waiting, told = [call["id"] for call in message.get("tool_calls") or ()], []
+            waiting, told = Counter(call["id"] for call in message.get("tool_calls") or ()), []
     return [*made, *_missing(waiting), *told]
 
 
@@ -77,8 +78,8 @@ def parameters(schema: Any) -> dict[str, Any]:
     return made
 
 
-def _missing(ids: Sequence[str]) -> Messages:
-    return [{"role": "tool", "tool_call_id": id, "content": NO_RESULT} for id in ids]
+def _missing(waiting: Counter[str]) -> Messages:
+    return [{"role": "tool", "tool_call_id": id, "content": NO_RESULT} for id in waiting.elements()]
 
 
 def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
