@@ -341,8 +341,9 @@ SENT: dict[tuple[str, str], tuple[Body, tuple[str, ...]]] = {
         ("alice",),
     ),
 }
-# The words of an offer's list that a kind needs, since its provider bills it or calls out for it.
+# The words of an offer's list that a kind needs: its provider bills it or calls out for it, or might refuse a hint.
 LISTED = {
+    "a cache breakpoint": ("cache_control",),
     "a search of the web": ("web_search_options", "web_search"),
     "a sound for an answer": ("audio", "modalities"),
 }
