@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import pytest
+
 from gateway.protocols import PROTOCOLS
 from gateway.protocols.anthropic_messages import sides as messages
 from gateway.protocols.google_gemini import sides as gemini
@@ -27,7 +29,7 @@ FORMATS = {
 }
 _READ: dict[str, Callable[[dict[str, Any], bool], ChatRequest]] = {
     "openai_chat": lambda body, stream: parse(body, len(json.dumps(body))),
-    "openai_responses": lambda body, stream: responses.read(body, len(json.dumps(body))),
+    "openai_responses": lambda body, stream: responses.read(body, len(json.dumps(body)), pytest.fail),
     "anthropic_messages": lambda body, stream: messages.read(body, len(json.dumps(body)), {}),
     "google_gemini": lambda body, stream: gemini.read(
         body, len(json.dumps(body)), model=MODEL, stream=stream, events=True

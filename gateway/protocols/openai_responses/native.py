@@ -16,7 +16,7 @@ from gateway.protocols.openai_responses.client_request import CALLED, ENCRYPTED,
 from gateway.protocols.openai_responses.response import usage_of
 from gateway.protocols.openai_responses.thoughts import PACKED
 from gateway.protocols.openai_responses.tools import SEARCHES
-from gateway.protocols.openai_responses.upstream_request import LEAST_CAP, LONGEST_ID
+from gateway.protocols.openai_responses.upstream_request import LEAST_CAP, LONGEST_CALL_ID
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError
@@ -177,7 +177,7 @@ def _input(items: list[Item], referred: Sequence[Item], files: Mapping[str, Mapp
         if kind in _WITHOUT_ID and "id" in item:
             item = _without(item, "id")
         if type(item.get("call_id")) is str:
-            item = item | {"call_id": within(item["call_id"], LONGEST_ID)}
+            item = item | {"call_id": within(item["call_id"], LONGEST_CALL_ID)}
         for name in ("content", "output"):
             if files and type(item.get(name)) is list:
                 item = item | {name: [_with_data(part, files) for part in item[name]]}

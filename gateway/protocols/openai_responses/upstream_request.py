@@ -18,7 +18,7 @@ from gateway.protocols.openai_responses.thoughts import items_of
 from gateway.protocols.openai_responses.tools import provider_choice, provider_search, provider_tools
 
 PATH = "/responses"
-LONGEST_ID = 64
+LONGEST_CALL_ID = 64
 LEAST_CAP = 16  # The provider refuses a cap below.
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 
@@ -175,7 +175,7 @@ def _input(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _output(id: str, output: Any, custom: set[str]) -> dict[str, Any]:
     kind = "custom_tool_call_output" if id in custom else "function_call_output"
-    return {"type": kind, "call_id": within(id, LONGEST_ID), "output": output}
+    return {"type": kind, "call_id": within(id, LONGEST_CALL_ID), "output": output}
 
 
 def _of_assistant(message: dict[str, Any], path: str, older: str, custom: set[str]) -> list[dict[str, Any]]:
@@ -206,12 +206,12 @@ def _of_assistant(message: dict[str, Any], path: str, older: str, custom: set[st
 def _function_call(call: dict[str, Any]) -> dict[str, Any]:
     # No arguments at all are an empty object, which is what the provider would have written.
     given = {"name": call["function"]["name"], "arguments": call["function"]["arguments"] or "{}"}
-    return {"type": "function_call", "call_id": within(call["id"], LONGEST_ID)} | given
+    return {"type": "function_call", "call_id": within(call["id"], LONGEST_CALL_ID)} | given
 
 
 def _custom_call(call: dict[str, Any]) -> dict[str, Any]:
     given = {"name": call["custom"]["name"], "input": call["custom"]["input"]}
-    return {"type": "custom_tool_call", "call_id": within(call["id"], LONGEST_ID)} | given
+    return {"type": "custom_tool_call", "call_id": within(call["id"], LONGEST_CALL_ID)} | given
 
 
 _ITEMS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
