@@ -19,9 +19,7 @@ def new_hex() -> str:
 
     48 bits of Unix milliseconds, then 74 random bits. Text is made, compared and hashed for less than `UUID`.
     """
-    milliseconds = time.time_ns() // 1_000_000
-    noise = _noise.getrandbits(74)
-    return f"{milliseconds << 80 | 0x7 << 76 | (noise >> 62) << 64 | 0b10 << 62 | noise & (1 << 62) - 1:032x}"
+    return f"{time.time_ns() // 1_000_000:012x}7{_noise.getrandbits(12):03x}{0b10 << 62 | _noise.getrandbits(62):016x}"
 
 
 def new_id() -> UUID:

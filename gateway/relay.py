@@ -18,6 +18,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 
+from msgspec.structs import replace
+
 from gateway.files.named import inline_files
 from gateway.generation import reading
 from gateway.generation.attempt import Attempt
@@ -241,39 +243,27 @@ def _asking(generation: Generation, attempt: Attempt, cap: int | None, fit: Fit,
 async def _dial(
     process: Process, generation: Generation, attempt: Attempt, side: UpstreamSide, asking: Asking, reader: Answer
 ) -> Reply:
-    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
-        return await _dial_within(share, process, generation, attempt, side, asking, reader)
-
-
-async def _dial_within(
-    share: Share,
-    process: Process,
-    generation: Generation,
-    attempt: Attempt,
-    side: UpstreamSide,
-    asking: Asking,
-    reader: Answer,
-) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
-    if asked.file_ids:
-        asked = await inline_files(process.files, generation.caller, asked, share.take)
-    form = partial(side.sent, asked, asking)
-    try:
-        sent = await asyncio.to_thread(form) if asked.is_long else form()
-        generation.call.sent_as(sent)
-    except InvalidRequest as refusal:
-        raise not_carried(refusal) from None
-    accept = sent.stream_type if asked.stream else "application/json"
-    path = versioned(sent.path, provider.api_version)
-    to = target(provider.base_url, provider.connect_timeout, accept, path, sent.headers)
-    secret = attempt.credential.secret if attempt.credential else ""
-    signed = await process.signer.sign(provider.auth_style, secret, provider.region, to, sent.body)
-    attempt.hidden = hidden = signed.hidden
-    if sent.events is not None and (veil := veil_over(hidden)):
-        # Frames are no text: nothing of them goes on but the events in them, nor can a part of one wait for the next.
-        sent, hidden = sent._replace(events=VeiledEvents(sent.events, veil)), ()
-    reader.understand(sent)
-    reply = await process.upstream.dial(Dial(to, signed.headers, sent.body, hidden, attempt.fresh))
-    if reply.status == 401:
-        process.signer.refused(provider.auth_style, secret, signed)
-    return reply
+    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
+        if asked.file_ids:
+            asked = await inline_files(process.files, generation.caller, asked, share.take)
+        try:
+            sent = await asyncio.to_thread(side.sent, asked, asking) if asked.is_long else side.sent(asked, asking)
+            generation.call.sent_as(sent)
+        except InvalidRequest as refusal:
+            raise not_carried(refusal) from None
+        accept = sent.stream_type if asked.stream else "application/json"
+        path = versioned(sent.path, provider.api_version)
+        to = target(provider.base_url, provider.connect_timeout, accept, path, sent.headers)
+        secret = attempt.credential.secret if attempt.credential else ""
+        signed = await process.signer.sign(provider.auth_style, secret, provider.region, to, sent.body)
+        attempt.hidden = hidden = signed.hidden
+        if sent.events is not None and (veil := veil_over(hidden)):
+            # Frames are no text: nothing of them goes on but the events in them, nor can a part of one wait for the
+            # next.
+            sent, hidden = replace(sent, events=VeiledEvents(sent.events, veil)), ()
+        reader.understand(sent)
+        reply = await process.upstream.dial(Dial(to, signed.headers, sent.body, hidden, attempt.fresh))
+        if reply.status == 401:
+            process.signer.refused(provider.auth_style, secret, signed)
+        return reply

@@ -222,9 +222,7 @@ class Admission:
         items = msgspec.json.encode(batch).decode()
         for last in (False, True):
             try:
-                rows = await self._connections.call(
-                    "select * from billing_admit(%s, %s::jsonb)", [self.lease.id, items]
-                )
+                rows = await self._connections.run("select * from billing_admit(%s, %s::jsonb)", [self.lease.id, items])
                 break
             except psycopg.Error as error:
                 if error.sqlstate != STALE_LEASE or last:
@@ -246,7 +244,7 @@ class Admission:
 
     async def _again(self, batch: list[AttemptItem]) -> list[bool]:
         items = msgspec.json.encode(batch).decode()
-        rows = await self._connections.call("select * from billing_attempt_again(%s::jsonb)", [items])
+        rows = await self._connections.run("select * from billing_attempt_again(%s::jsonb)", [items])
         alive = {id.hex: verdict for id, verdict in rows}
         return [alive[item.id] for item in batch]
 

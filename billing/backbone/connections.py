@@ -157,7 +157,7 @@ class Connections:
         self._url = url
         self._keep = min(keep, most)
         self._idle: list[tuple[str, psycopg.AsyncConnection[Any], float]] = []  # what it ran last, and when
-        self._running: set[asyncio.Task[list[tuple[Any, ...]]]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
 
     @property
     def idle(self) -> int:
@@ -185,7 +185,21 @@ class Connections:
         task.add_done_callback(lambda ended: self._ended(ended, asker))
         return await asyncio.shield(task)
 
-    def _ended(self, task: "asyncio.Task[list[tuple[Any, ...]]]", asker: Asker) -> None:
+    async def run(
+        self, query: str, params: Sequence[object] | dict[str, object], asker: Asker = OURSELVES
+    ) -> list[tuple[Any, ...]]:
+        """As `call`, in a task of the process's own that nobody cancels: it needs no other one, which costs 10 us."""
+        task = asyncio.current_task()
+        assert task is not None
+        await self.turns.take(asker)
+        self._running.add(task)
+        try:
+            return await self._run(query, params)
+        finally:
+            self._running.discard(task)
+            self.turns.give(asker)
+
+    def _ended(self, task: "asyncio.Task[Any]", asker: Asker) -> None:
         self._running.discard(task)
         self.turns.give(asker)
         if not task.cancelled():
@@ -220,8 +234,10 @@ class Connections:
 
     def _take(self, query: str) -> psycopg.AsyncConnection[Any]:
         """An idle connection: the one that ran `query` last, whose server has its plans at hand, else any."""
-        own = (number for number, (last, _, _) in enumerate(self._idle) if last == query)
-        return self._idle.pop(next(own, -1))[1]
+        for number, (last, _, _) in enumerate(self._idle):
+            if last == query:
+                return self._idle.pop(number)[1]
+        return self._idle.pop()[1]
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=2)

@@ -100,7 +100,7 @@ def encode(settlement: Settlement) -> Line:
     """A settlement as `billing_settle` takes it. What a provider wrote may hold what PostgreSQL's JSON cannot."""
     try:
         line = msgspec.json.encode(settlement)
-        if rb"\u0000" not in line:
+        if line.find(rb"\u0000") < 0:
             return line
     except UnicodeEncodeError:  # half of a surrogate pair
         pass
@@ -211,7 +211,7 @@ class Settler:
 
     async def _commit(self, lines: list[Line]) -> list[None]:
         items = b"[" + b",".join(lines) + b"]"
-        rows = await self._connections.call("select id, overrun from billing_conclude(%s::jsonb)", [items.decode()])
+        rows = await self._connections.run("select id, overrun from billing_conclude(%s::jsonb)", [items.decode()])
         self._settled([id.hex for id, _ in rows])
         if overruns := {id.hex: overrun for id, overrun in rows if overrun}:
             for ending in self._open:

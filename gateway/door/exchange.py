@@ -31,7 +31,7 @@ class Flow(FlowControl):
 
     def resume_reading(self) -> None:
         """Reads again, unless held."""
-        if not self._held:
+        if self.read_paused and not self._held:
             super().resume_reading()
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 os.environ.setdefault("DATABASE_ROLE", "console")
@@ -198,7 +198,10 @@ def _page(scope: Scope) -> bytes:
 
 
 def _field(scope: Scope, wanted: bytes) -> bytes:
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
+    for name, value in scope["headers"]:
+        if name == wanted:
+            return cast(bytes, value)
+    return b""
 
 
 @lru_cache(maxsize=1024)

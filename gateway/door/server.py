@@ -57,12 +57,12 @@ class Connection:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._left = PARTING_BYTES
-        self.write, self.writelines = transport.write, transport.writelines
+        # What of it is used elsewhere. A `__getattr__` would be in the way of every other name's look-up, too.
+        self.write, self.writelines, self.abort = transport.write, transport.writelines, transport.abort
+        self.get_extra_info, self.get_write_buffer_size = transport.get_extra_info, transport.get_write_buffer_size
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
         self.unread = False  # more of the request is to come: `close` is `part` then
         self.parted = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""

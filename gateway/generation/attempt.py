@@ -140,7 +140,8 @@ class Attempt:
         if self._trial is not None:
             reader = self.reader
             assert reader is not None
-            written = reader.usage.completion if reader.usage is not None else estimate(reader.relayed_bytes)
+            usage = reader.usage
+            written = usage.completion if usage is not None else estimate(reader.relayed_bytes)
             if not reader.relayed_bytes:
                 written = max(1, written)  # an answer that says nothing, such as vectors, takes its time all the same
             self._trial.succeeded(time.monotonic(), written)

@@ -57,9 +57,9 @@ def prompt_tokens(asked: ChatRequest, model: Model, bytes_a_token: float, said: 
 
 def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: Answer | None) -> None:
     """Notes what a token of a model's text stood for in an answer, if the provider counted it."""
-    if reader is None or reader.usage is None or not reader.counted or reader.abandoned:
+    if reader is None or reader.abandoned or not reader.counted or (usage := reader.usage) is None:
         return
-    usage = reader.usage
-    # Thoughts that were not shown are no text of ours.
-    written = usage.completion - usage.audio_output - (0 if reader.reasoning_bytes else usage.reasoning)
+    written = usage.completion - usage.audio_output
+    if usage.reasoning and not reader.reasoning_bytes:
+        written -= usage.reasoning  # thoughts that were not shown are no text of ours
     tokenizers.learn(candidate.model.slug, reader.relayed_bytes, written)

@@ -133,7 +133,7 @@ class Generation:
     def _longest(self) -> float:
         """How many seconds the dials may take together, by their own deadlines."""
         policy = self.call.plan.policy
-        dials = max(candidate.offer.provider.total_timeout for candidate in self.call.offers)
+        dials = max([candidate.offer.provider.total_timeout for candidate in self.call.offers])
         return min(policy.total_timeout or NEVER, dials * (policy.max_attempts or 1))
 
     async def _hold(self, attempt: Attempt) -> Held | None:
@@ -144,7 +144,7 @@ class Generation:
             raise unavailable(5)  # the clocks are too far apart, see `gateway.process.database`
         call = self.call
         self._facts = facts(call, attempt.candidate)
-        expected = self._process.lengths.expected(self.caller.key, attempt.candidate.model.id)
+        expected = self._process.lengths.expected(self.caller.digest, attempt.candidate.model.id)
         seconds = self._longest() + SPARE_SECONDS
         self.ends_by = boot_time() + seconds
         known = {**self._facts, "seconds": seconds + SPARE_SECONDS}

@@ -33,9 +33,11 @@ def hold_item(
 
     `continues`: another offer may go on with what one began; `expected` is from `gateway.process.lengths`.
     """
-    in_order = [first, *(one for one in call.offers if one is not first)]
+    in_order = call.offers
+    if in_order[0] is not first:
+        in_order = [first, *(one for one in in_order if one is not first)]
     offers = [(one.worst.fixed, one.worst.rate, one.output_cap) for one in in_order]
-    cap, tokens, answer = max(offer[2] for offer in offers), call.input_tokens, None
+    cap, tokens, answer = max([offer[2] for offer in offers]), call.input_tokens, None
     money = continuation.worst_case(call.offers, tokens).at(cap) if continues else most(call)
     if expected is not None:
         share, answer = expected
@@ -86,7 +88,7 @@ async def hold(admission: Admission, call: Call, item: HoldItem) -> Held | None:
 def learn(lengths: Lengths, call: Call, answered: Candidate, tokens: Tokens) -> None:
     """Notes what an answer came to, for what the next ones of its key and model may."""
     share = tokens.prompt / max(1, call.input_tokens)
-    lengths.learn(call.caller.key, answered.model.id, share, ceil(tokens.completion / call.asked.n))
+    lengths.learn(call.caller.digest, answered.model.id, share, ceil(tokens.completion / call.asked.n))
 
 
 def most(call: Call) -> Decimal | None:

@@ -56,7 +56,7 @@ def settlement(
     # Whose answer it is: perhaps another than was held for, and so its model and tariff. When one that should have gone
     # on with a text said nothing of it, the text is that of the one before.
     whose = last
-    if status != Status.COMPLETED.value:
+    if status != Status.COMPLETED:
         whose = next((attempt for attempt in reversed(attempts) if attempt.relayed), last)
     row.provider = whose.row.provider
     row.upstream_model = whose.row.upstream_model

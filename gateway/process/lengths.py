@@ -5,7 +5,6 @@ this, its holds are for the worst.
 """
 
 from collections import deque
-from uuid import UUID
 
 from msgspec import Struct
 
@@ -21,17 +20,20 @@ class Length(Struct):
 
 
 class Lengths:
-    """The last answers of each key and model, as the providers counted them. The longest of them is expected again."""
+    """The last answers of each key and model, as the providers counted them. The longest of them is expected again.
+
+    A key is named by its digest: a UUID would be hashed anew each time.
+    """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[UUID, int], Length] = {}
+        self._found: dict[tuple[bytes, int], Length] = {}
 
-    def expected(self, key: UUID, model: int) -> tuple[float, int] | None:
+    def expected(self, key: bytes, model: int) -> tuple[float, int] | None:
         """The share of its bound that a prompt may take, and the tokens of one answer; None: not known."""
         found = self._found.get((key, model))
         return None if found is None else (max(found.prompts), max(found.answers))
 
-    def learn(self, key: UUID, model: int, prompt_share: float, answer: int) -> None:
+    def learn(self, key: bytes, model: int, prompt_share: float, answer: int) -> None:
         """Notes what an answer came to."""
         found = self._found.pop((key, model), None)
         if found is None:

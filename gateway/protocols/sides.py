@@ -87,7 +87,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
         return refusal
 
 
-class Ours(NamedTuple):
+class Ours(Struct, frozen=True):
     """What is the gateway's own in an answer: its id, `created` (Unix seconds), the model's name as it is shown."""
 
     id: str
@@ -95,7 +95,7 @@ class Ours(NamedTuple):
     model: str
 
 
-class Asking(NamedTuple):
+class Asking(Struct, frozen=True):
     """What a dial asks of its offer.
 
     - `model`: its name at the provider; `output_cap`: the cap to send, if any; `fit`: what the offer does not take
@@ -296,7 +296,7 @@ class Vectors(NamedTuple):
     vector: str = "embedding"
 
 
-class Sent(NamedTuple):
+class Sent(Struct, frozen=True):
     """What an upstream is sent, and how it is understood.
 
     - `path`: behind its base URL; `headers`: beside those of every call

@@ -23,13 +23,13 @@ import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 from aiohttp import ClientError
 from aiohttp.abc import AbstractResolver
 from aiohttp.client_exceptions import ServerDisconnectedError
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.resolver import ThreadedResolver
+from msgspec import Struct
 from yarl import URL
 
 from gateway.upstream.connection import READ_BUFFER, Line, Lines, guarded_connector, verified_context
@@ -83,7 +83,7 @@ class Target:
     connect_timeout: float
 
 
-class Dial(NamedTuple):
+class Dial(Struct, frozen=True):
     """One request to an upstream. `headers` are those that are its own, such as a secret's, ready to send; `hidden` is
     what nobody may read in the answer. `fresh`: on a new connection, whatever is kept.
     """
@@ -136,18 +136,18 @@ class Upstream:
         Nothing is ever sent twice. A kept connection may be closed by the server just as the request goes out, or after
         it was read: nobody can tell. Then the fault says that it was `stale`, and whoever dials again does so openly.
         """
-        target, headers, body, hidden, fresh = call
+        target, body = call.target, call.body
         try:
             lines, opening = self._ways.get(target) or self._way(target)
         except (BadUrl, ForbiddenAddress) as exc:
             raise UpstreamFault(Fault.FORBIDDEN_ADDRESS, str(exc)) from exc
-        head = _head(target.method, opening, headers, body)
-        line = None if fresh else lines.take()
+        head = _head(target.method, opening, call.headers, body)
+        line = None if call.fresh else lines.take()
         stale = line is not None
         if line is None:
             line = await _opened(lines, target.connect_timeout)
         try:
-            return await _exchange(line, head, body, veil_over(hidden))
+            return await _exchange(line, head, body, veil_over(call.hidden))
         except (ClientError, HttpProcessingError) as exc:
             fault = fault_of(exc, begun=line.answered)
             if stale and not line.answered:

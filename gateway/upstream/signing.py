@@ -4,8 +4,9 @@ Which style a provider uses is a column of its row. A secret goes into a header,
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.upstream import sigv4
@@ -33,7 +34,7 @@ _HEADER: dict[str, tuple[str, str] | None] = {
 class Signed(NamedTuple):
     """The headers that prove who asks, and what of them nobody may read in an answer."""
 
-    headers: list[tuple[str, str]]
+    headers: Sequence[tuple[str, str]]
     hidden: tuple[str, ...]
 
 
@@ -53,6 +54,12 @@ def headers(style: str, secret: str) -> list[tuple[str, str]]:
     return [(name, prefix + secret)]
 
 
+@lru_cache(maxsize=1024)
+def _presented(style: str, secret: str) -> Signed:
+    """The proof that is the secret itself, and the same for every request."""
+    return Signed(tuple(headers(style, secret)), hidden(style, secret))
+
+
 class Signer:
     """Proves to providers who asks, in each style. One a process, since it keeps tokens; closed before `upstream`."""
 
@@ -67,6 +74,8 @@ class Signer:
         is none of this style, and what `Tokens.get` raises.
         """
         try:
+            if style in _HEADER:
+                return _presented(style, secret)
             match style:
                 case AuthStyle.SIGV4:
                     made = await _signature(secret, region, target, body)

@@ -93,7 +93,7 @@ def loads_answer(body: bytes, *, most_values: int = MAX_VALUES) -> Any:
         except ValueError:
             return _loads(body, _lenient, most_values)  # Which tells a number or half a character from no JSON at all.
         # Of a key that is there twice one is gone, and with it two of the quotes.
-        if dumps(value).count(b'"') == body.count(b'"') and b"\\u0022" not in body:
+        if dumps(value).count(b'"') == body.count(b'"') and body.find(b"\\u0022") < 0:
             return value
     return _loads(body, _lenient, most_values)
 
@@ -127,6 +127,8 @@ def _loads(body: bytes, decoder: json.JSONDecoder, most_values: int) -> Any:
         raise BadJson(f"A number has more than {MAX_NUMBER} digits. Send a smaller one.") from None
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH:  # fewer cannot nest deeper
         _limit_depth(value)
+    if not lenient and body.find(b"\\u") < 0:  # bytes that are UTF-8 hold no halves, only escapes can
+        return value
     try:
         dumps(value)
     except UnicodeEncodeError:

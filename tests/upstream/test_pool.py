@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault
@@ -82,7 +83,7 @@ async def test_the_other_kept_ones_are_not_used_any_more_and_a_fresh_dial_uses_n
     async with RawUpstream(script) as server, client(server) as upstream:
         first = await asyncio.gather(*[upstream.dial(call(server)) for _ in range(4)])
         assert sorted([await reply.read_all() for reply in first]) == [b"1", b"2", b"3", b"4"]
-        assert await (await upstream.dial(call(server)._replace(fresh=True))).read_all() == b"5"
+        assert await (await upstream.dial(replace(call(server), fresh=True))).read_all() == b"5"
         with pytest.raises(UpstreamFault) as caught:
             await upstream.dial(call(server))
         assert caught.value.stale

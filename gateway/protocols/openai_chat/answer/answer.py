@@ -181,7 +181,10 @@ class AnswerReader:
     @property
     def reasoning_bytes(self) -> int:
         """How many of them are reasoning."""
-        return sum(choice.reasoning_bytes for choice in self._choices.values())
+        total = 0
+        for choice in self._choices.values():
+            total += choice.reasoning_bytes
+        return total
 
     @property
     def counted(self) -> bool:
@@ -370,8 +373,8 @@ class AnswerReader:
                 unreadable=self._events is not None and not self._seen,
             )
         at_cap = False
-        if self._output_cap is not None and self.usage is not None and len(self._choices) == 1:
-            at_cap = self.usage.completion >= self._output_cap * self._request.n and not self.usage_suspect
+        if self._output_cap is not None and len(self._choices) == 1 and (usage := self.usage) is not None:
+            at_cap = usage.completion >= self._output_cap * self._request.n and not self.usage_suspect
         for choice in self._choices.values():
             if shown := choice.tail():
                 if self._streams:

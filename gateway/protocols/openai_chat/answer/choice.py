@@ -1,6 +1,6 @@
 """One choice of an answer while its chunks pass: what is shown at once, and what is held back for the end."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 _TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
 
 
-class Manner(NamedTuple):
+class Manner(msgspec.Struct, frozen=True):
     """How one client wants its choices written.
 
     - `logprobs`: it asked for log probabilities; `null_logprobs`: a chunk without them says so

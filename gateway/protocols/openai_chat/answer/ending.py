@@ -34,10 +34,11 @@ class Ending:
 
     def usage(self, reported: Reported, reasoning_bytes: int) -> dict[str, Any] | None:
         """The usage object: of what is billed, with the fields that the upstream sent where its counts are that."""
-        tokens = reported.tokens if self.billed is None else self.billed
+        counted = reported.tokens
+        tokens = counted if self.billed is None else self.billed
         if tokens is None:
             return None
-        sent = reported.sent if tokens == reported.tokens else {}
+        sent = reported.sent if tokens is counted or tokens == counted else {}
         cost = self.cost if self._request.wants_cost else None
         thought = estimate(reasoning_bytes)
         return show(tokens, sent, extras=self._dialect.usage_extras, thought=thought, cost=cost)

@@ -141,12 +141,18 @@ class Reported:
 
     def _read(self) -> None:
         self._changed = False
-        found = {where: read for where, place in self._places.items() if (read := place.found())}
-        self._suspect = any(place.lied for place in self._places.values())
+        found: dict[str | int, _Found] = {}
+        self._suspect = False
+        for where, place in self._places.items():
+            if read := place.found():
+                found[where] = read
+            self._suspect = self._suspect or place.lied
         self._tokens, self._sent = None, {}
         if not found:
             return
-        best = max(found, key=lambda where: (_filled(found[where][0]), where == ""))
+        best, *others = found
+        if others:
+            best = max(found, key=lambda where: (_filled(found[where][0]), where == ""))
         self._tokens, self._sent, odd = found[best]
         self._suspect = self._suspect or odd
         if type(best) is int:

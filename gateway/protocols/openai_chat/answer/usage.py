@@ -87,23 +87,23 @@ def read(usage: Any) -> Counts:
     for name, value in usage.items():
         if value is None:
             continue
-        if name in _BUCKETS:
-            _note(counts, ranks, name, value)
+        if place := _BUCKETS.get(name):
+            _note(counts, ranks, place, name, value)
         elif name in _SECTIONS:
             if type(value) is not dict:
                 raise BadUsage(f"{name} is not an object")
             for inner, count in value.items():
-                if count is not None and (full := f"{name}.{inner}") in _BUCKETS:
-                    _note(counts, ranks, full, count)
+                if count is not None and (place := _BUCKETS.get(full := f"{name}.{inner}")):
+                    _note(counts, ranks, place, full, count)
     if "cached" in counts or "written" in counts:
         counts["outside"] = _counted_outside(usage, counts)
     return counts
 
 
-def _note(counts: Counts, ranks: dict[str, int], name: str, value: Any) -> None:
+def _note(counts: Counts, ranks: dict[str, int], place: tuple[str, int], name: str, value: Any) -> None:
     if type(value) is not int or not 0 <= value <= LARGEST:  # Neither `true` nor `1.0` is one.
         raise BadUsage(f"{name} is not a count")
-    bucket, rank = _BUCKETS[name]
+    bucket, rank = place
     if value and (not counts.get(bucket) or rank < ranks[bucket]):
         counts[bucket], ranks[bucket] = value, rank
     else:
@@ -114,7 +114,7 @@ def _counted_outside(usage: Mapping[str, Any], counts: Counts) -> int:
     """1 if the prompt does not include what was cached, as far as the names say."""
     if usage.get("usage_semantic") in _COUNTED_APART:
         return 1
-    if not any(usage.get(name) for name in _OUTSIDE):
+    if not any(map(usage.get, _OUTSIDE)):
         return 0
     inclusive = usage.get("prompt_tokens") or usage.get("promptTokens")
     return 0 if inclusive and counts.get("cached", 0) + counts.get("written", 0) <= counts["prompt"] else 1
