@@ -122,7 +122,10 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                 if data:
                     if generation.drain is not None:
                         generation.drain.read(len(data))
-                    waiting += await _read(reader, data, attempt.memory)
+                    if reading.is_small(reader, data):
+                        waiting += reader.feed(data)
+                    else:
+                        waiting += await _read(reader, data, attempt.memory)
                     pace.heard(reader.begun)
                 else:
                     await reading.end(reader)

@@ -21,6 +21,7 @@ from routing.health.trials import Trial
 
 logger = logging.getLogger(__name__)
 
+_REPORTED = Basis.REPORTED  # an enum's members are slow to look up
 # The provider's own word that it did nothing. After any other fault it may well have worked, and bill it.
 _REFUSALS = frozenset(
     {
@@ -179,9 +180,9 @@ class Attempt:
             assert usage is not None
             # A half that is 0 though something was sent or said was not counted.
             if usage.prompt and (usage.completion or reader.empty):
-                return usage, Basis.REPORTED
+                return usage, _REPORTED
         elif reader is not None and reader.counted_as_nothing:
-            return Tokens(), Basis.REPORTED
+            return Tokens(), _REPORTED
         elif not self.relayed and not (reader is not None and reader.complete):
             failure = None if fault is None or fault.made else fault
             if self._trial is None or (failure and (failure.kind in _REFUSALS or not failure.sent)):

@@ -33,6 +33,7 @@ class Bill(msgspec.Struct, frozen=True):
     unpriced: tuple[str, ...] = ()
 
 
+_NOTHING, _UNKNOWN = Basis.NOTHING, Basis.UNKNOWN  # an enum's members are slow to look up
 ORDINARY = frozenset({"", "auto", "default", "standard"})  # classes of service that a tariff's rates are for
 NOTHING = Bill(Tokens(), Basis.NOTHING, ZERO, ZERO, [])
 # The provider was asked, and nobody knows what it did: it may well bill it.
@@ -50,9 +51,9 @@ def bill(attempts: Sequence[Attempt], estimate: Estimate, *, ours: bool = False)
     unpriced: list[str] = []
     for attempt in attempts:
         used, known_by = attempt.used(estimate, ours=ours)
-        if known_by is Basis.NOTHING:
+        if known_by is _NOTHING:
             continue
-        if known_by is Basis.UNKNOWN:
+        if known_by is _UNKNOWN:
             found = UNKNOWN
             continue
         attempt.row.prompt_tokens, attempt.row.completion_tokens = used.prompt, used.completion

@@ -51,6 +51,7 @@ STOPPED_SECONDS = 10.0  # that the end of an answer waits for its usage, when th
 
 # Between the end of the dials' own time, a call's cut and the end of its hold: clocks differ, and a cut takes a moment.
 SPARE_SECONDS = 30
+_COMPLETED, _REPORTED, _UNKNOWN = Status.COMPLETED, Basis.REPORTED, Basis.UNKNOWN  # members are slow to look up
 # Of a 429 or a 503 a client wants to know when to come back.
 _COME_BACK = frozenset({Fault.RATE_LIMITED, Fault.EXHAUSTED, Fault.OVERLOADED})
 
@@ -356,7 +357,7 @@ class Generation:
         attempt = self.attempt
         attempt.completed()
         assert attempt.reader is not None
-        ending = self._settle(Status.COMPLETED, None)
+        ending = self._settle(_COMPLETED, None)
         assert self._bill is not None
         attempt.reader.set_usage(self._bill.tokens)
         try:
@@ -400,14 +401,14 @@ class Generation:
         if self._left and self._cut is None:
             row.error = "client_left"
         row.duration_ms = _ms(self._started)
-        if status is Status.COMPLETED or self.relayed:
+        if status is _COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
         self.call.settled = row
         self._ending = self._process.backbone.settler.settle(row)
         if self.drain is not None:
             self.drain.close(owed.basis == Basis.REPORTED)
         self._count(row, owed)
-        if owed.basis is Basis.REPORTED:
+        if owed.basis is _REPORTED:
             learn(self._process.lengths, self.call, self.attempt.candidate, owed.tokens)
             learn_text(self._process.tokenizers, self.attempt.candidate, self.attempt.reader)
         return self._ending
@@ -421,7 +422,7 @@ class Generation:
         if owed.unpriced:
             telemetry.unpriced.labels(row.model).inc()
             logger.error("%s: %s has no rate for %s", row.id, row.model, ", ".join(owed.unpriced))
-        if owed.basis is Basis.UNKNOWN:
+        if owed.basis is _UNKNOWN:
             telemetry.uncounted.labels(row.provider).inc()
         reader = self.attempt.reader
         if reader is not None and reader.skipped:

@@ -21,6 +21,11 @@ _threads = ThreadPoolExecutor(2, "answers")
 Result = TypeVar("Result")
 
 
+def is_small(reader: Answer, data: bytes) -> bool:
+    """Whether `reader` may take `data` at once, as nearly all pieces are: no coroutine is made for those."""
+    return len(data) + reader.kept <= ORDINARY
+
+
 async def feed(reader: Answer, data: bytes, memory: Share) -> list[bytes]:
     """`reader.feed`. Raises what it raises, and `NoRoom` where `memory` has none for what it would keep; then nothing
     was read.

@@ -12,6 +12,7 @@ from gateway.generation.bill import Bill
 from gateway.request.planning import Call
 from routing.planning.plan import Candidate
 
+_COMPLETED = Status.COMPLETED.value
 MOST_WORD = 64  # characters of a provider's own word that are kept
 
 
@@ -56,7 +57,7 @@ def settlement(
     # Whose answer it is: perhaps another than was held for, and so its model and tariff. When one that should have gone
     # on with a text said nothing of it, the text is that of the one before.
     whose = last
-    if status != Status.COMPLETED:
+    if status != _COMPLETED:
         whose = next((attempt for attempt in reversed(attempts) if attempt.relayed), last)
     row.provider = whose.row.provider
     row.upstream_model = whose.row.upstream_model

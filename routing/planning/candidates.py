@@ -12,7 +12,7 @@ from billing import pricing
 from billing.pricing import NO_PRICES, WorstCase
 from routing.catalog import Credential, Model, Offer
 from routing.health.health import PROBE, Standing
-from routing.planning.ordering import Reason, score
+from routing.planning.ordering import PRIORITY, Reason, score
 from routing.planning.prospect import Prices, Prospect
 
 SEARCHES = "web_search_options"  # the parameter that lets a provider search the web
@@ -144,7 +144,7 @@ class Part:
         self.input_tokens = input_tokens
         self.standings: list[Standing | None] = []
         self.order: list[int] = []
-        self.by = Reason.PRIORITY
+        self.by = PRIORITY
         self.why: dict[int, Reason] = {}  # where it is not `by`
         self.out: dict[int, Reason] = {}
         self.last: list[int] = []  # in order, but after all others

@@ -53,8 +53,9 @@ class Reason(StrEnum):
     NO_FALLBACK = "no_fallback"
 
 
+PRIORITY = Reason.PRIORITY  # an enum's members are slow to look up
 WORDS: dict[Reason, str] = {
-    Reason.PRIORITY: "in the order of its priority",
+    PRIORITY: "in the order of its priority",
     Reason.LISTED: "where the list has it",
     Reason.FASTEST: "by the time its answers take now",
     Reason.TURN: "by its turn in the rotation",
@@ -129,18 +130,18 @@ def arranged(
             reason = _FACTORS[policy.factor]
             return _by_factor(reason, prospect, prices, usable, standings, dice), reason
     if not prospect.ties or len(usable) < 2:
-        return list(usable), Reason.PRIORITY
+        return list(usable), PRIORITY
     there = set(usable)
     order: list[int] = []
     for tier in prospect.tiers:
         alike = [at for at in tier if at in there]
         order += alike if len(alike) < 2 else _fastest(alike, standings, dice)
-    return order, Reason.PRIORITY
+    return order, PRIORITY
 
 
 def score(reason: Reason, offer: Offer, price: float | None, standing: Standing | None) -> float | None:
     """The number that an offer was sorted by: a priority, seconds, dollars, tokens a second or points."""
-    if reason is Reason.PRIORITY:
+    if reason is PRIORITY:
         return float(offer.priority)
     if reason is Reason.PRICE:
         return price

@@ -45,14 +45,14 @@ class Upstream:
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The body as it is, but for what the offer does not take."""
-        ignored = unasked(asked, asking)
+        ignored = unasked(asked, asking) if asked.spoken is not None else ()
         body = upstream_body(
             asked,
             model=asking.model,
             output_cap=asking.output_cap,
             cap_field=asking.cap_field,
             ask_usage=asking.ask_usage,
-            fit=asking.fit.without(ignored),
+            fit=asking.fit.without(ignored) if ignored else asking.fit,
             prefill=asking.prefill,
         )
         return Sent(path_of(asking.variant, asking.model), (), body, ignored=ignored)
