@@ -16,6 +16,7 @@ from typing import Protocol
 from gateway.wire.sse import Event
 
 HIDDEN = "[key]"
+SIGN = 12  # characters that tell that a form may be there
 SHORTEST = 8  # characters; a shorter secret is a placeholder such as "none", and a word of many an answer
 # Characters; of a longer one so many at its end are looked for. To make that ready takes 1 ms a character.
 LONGEST, END = 128, 64
@@ -43,7 +44,8 @@ class Veil:
         pattern = "|".join(forms)
         self._text = re.compile(pattern)
         self._bytes = re.compile(pattern.encode())
-        self._signs = tuple(sign.encode() for sign in alike)
+        # Its end, since many keys begin alike; and no more of it, since a short one is found in fewer steps.
+        self._signs = tuple(sign[-SIGN:].encode() for sign in alike)
         self.reach = 9 * max(map(len, secrets))  # as `\\\u0073`
         self.letters = ("".join(secrets) + ascii_letters + digits + "+/-_\\%&#;").encode()
 

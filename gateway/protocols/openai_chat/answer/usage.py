@@ -68,6 +68,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
 }
 _BUCKETS = {name: (bucket, rank) for bucket, names in _NAMES.items() for rank, name in enumerate(names)}
+_INSIDE = {
+    section: {name.partition(".")[2]: place for name, place in _BUCKETS.items() if name.startswith(section + ".")}
+    for section in _SECTIONS
+}
 # Under these names one protocol counts what its `input_tokens` leave out; beside `prompt_tokens` they are inside.
 _OUTSIDE = ("cache_read_input_tokens", "cache_creation_input_tokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 # Some servers say whose way of counting theirs is; in these the prompt leaves out what was cached.
@@ -89,12 +93,12 @@ def read(usage: Any) -> Counts:
             continue
         if place := _BUCKETS.get(name):
             _note(counts, ranks, place, name, value)
-        elif name in _SECTIONS:
+        elif inside := _INSIDE.get(name):
             if type(value) is not dict:
                 raise BadUsage(f"{name} is not an object")
             for inner, count in value.items():
-                if count is not None and (place := _BUCKETS.get(full := f"{name}.{inner}")):
-                    _note(counts, ranks, place, full, count)
+                if count is not None and (place := inside.get(inner)):
+                    _note(counts, ranks, place, inner, count)
     if "cached" in counts or "written" in counts:
         counts["outside"] = _counted_outside(usage, counts)
     return counts
@@ -125,6 +129,9 @@ def add(known: Counts, more: Counts) -> None:
 
     A total is one of the counts it came with.
     """
+    if not known:
+        known.update(more)
+        return
     if more.get("prompt") or more.get("completion"):
         known.pop("total", None)
     for bucket, count in more.items():
