@@ -15,7 +15,7 @@ from billing.pricing import Line, Rate
 from billing.tokens import Tokens
 from gateway.endpoints.model_lists import PRICE_NAMES
 from gateway.generation.explaining import FIELD, recorded
-from gateway.protocols.openai_chat.answer.shown_usage import show
+from gateway.protocols.openai_chat.usage.shown import show
 from gateway.wire.strict_json import number
 
 ZERO = Decimal(0)

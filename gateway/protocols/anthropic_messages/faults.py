@@ -3,14 +3,14 @@
     {"type": "error", "error": {"type": "overloaded_error", "message": "…"}, "request_id": "…"}
 
 As an HTTP body, and as the event that ends a stream. What an error of a provider means is read where those of all
-providers are (`openai_chat.answer.faults`); here are only the words that are this protocol's own.
+providers are (`openai_chat.faults`); here are only the words that are this protocol's own.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat import faults
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault

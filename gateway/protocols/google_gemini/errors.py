@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
-from gateway.protocols.openai_chat.answer.faults import fault_from_response
+from gateway.protocols.openai_chat.faults import fault_from_response
 from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault

@@ -5,7 +5,7 @@
 """
 
 from gateway.protocols.openai_chat.answer.answer import AnswerReader
-from gateway.protocols.openai_chat.answer.faults import error_event, fault_from_response
+from gateway.protocols.openai_chat.faults import error_event, fault_from_response
 from gateway.protocols.openai_chat.request.request import KNOWN_FIELDS, WHOLE, ChatRequest, Fit, parse, upstream_body
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat import faults
 from gateway.protocols.openai_chat.answer.writer import CHAT
 from gateway.protocols.openai_chat.request.passing import unasked
 from gateway.protocols.openai_chat.request.request import ChatRequest, upstream_body

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat import faults
 from gateway.protocols.openai_chat.answer.choices import listed
 from gateway.wire import sse
 from gateway.wire.dialects import Dialect

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from billing.tokens import LARGEST, Tokens
-from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat import faults
 from gateway.protocols.openai_embeddings.request import READS, Embeddings
 from gateway.protocols.openai_embeddings.vectors import NoVector, read
 from gateway.protocols.sides import Sent, Vectors

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.protocols.openai_chat.answer import faults
+from gateway.protocols.openai_chat import faults
 from gateway.protocols.openai_chat.request.foreign_forms import names_of_speakers
 from gateway.protocols.openai_chat.request.passing import not_taken, passes, unasked
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS

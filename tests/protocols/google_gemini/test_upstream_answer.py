@@ -7,7 +7,7 @@ import pytest
 
 from gateway.protocols.google_gemini.upstream_answer import UpstreamAnswer
 from gateway.protocols.openai_chat.answer.finish_words import meaning
-from gateway.protocols.openai_chat.answer.usage import BadUsage, read
+from gateway.protocols.openai_chat.usage.counts import BadUsage, read
 from gateway.wire.errors import UpstreamFault
 from tests.protocols.google_gemini.talk import ASKED, STREAMS, chunks_of, message_of, shown, stream_of, whole
 

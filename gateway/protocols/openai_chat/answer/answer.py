@@ -20,11 +20,11 @@ from gateway.protocols.openai_chat.answer.body import ENVELOPE, Body
 from gateway.protocols.openai_chat.answer.choice import Choice, Manner
 from gateway.protocols.openai_chat.answer.choices import index_of, listed, one_an_index
 from gateway.protocols.openai_chat.answer.ending import Ending
-from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
 from gateway.protocols.openai_chat.answer.opening import opening
-from gateway.protocols.openai_chat.answer.reported import Reported
 from gateway.protocols.openai_chat.answer.writer import CHAT
+from gateway.protocols.openai_chat.faults import fault_in_answer
+from gateway.protocols.openai_chat.usage.reported import Reported
 from gateway.protocols.sides import Events, Passing, Sent, Source, Writer
 from gateway.wire import sse
 from gateway.wire.dialects import STANDARD, Dialect

@@ -6,12 +6,12 @@ import msgspec
 
 from gateway.protocols.openai_chat.answer import content
 from gateway.protocols.openai_chat.answer import finish_words as finish
-from gateway.protocols.openai_chat.answer.faults import fault_in_answer
 from gateway.protocols.openai_chat.answer.held import A_PIECE, Held
 from gateway.protocols.openai_chat.answer.message import Draft, deltas, reasoning_bytes, text_bytes
 from gateway.protocols.openai_chat.answer.reasoning import ALIASES, NAMES, Reasoning
 from gateway.protocols.openai_chat.answer.repeated import Repeated
 from gateway.protocols.openai_chat.answer.tool_calls import ToolCalls, names_of, string_of, whole_calls
+from gateway.protocols.openai_chat.faults import fault_in_answer
 from gateway.protocols.stops import Stopper
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from billing.tokens import Tokens, estimate
 from gateway.protocols.openai_chat.answer.choice import Choice
-from gateway.protocols.openai_chat.answer.reported import Reported
-from gateway.protocols.openai_chat.answer.shown_usage import show
+from gateway.protocols.openai_chat.usage.reported import Reported
+from gateway.protocols.openai_chat.usage.shown import show
 from gateway.protocols.sides import Writer
 from gateway.wire.dialects import Dialect
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.openai_chat.answer.faults import fault_in_answer
+from gateway.protocols.openai_chat.faults import fault_in_answer
 from gateway.wire import strict_json
 from gateway.wire.errors import UpstreamFault
 from routing.health.faults import Fault

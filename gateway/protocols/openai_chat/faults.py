@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from math import ceil
 from typing import Any
 
-from gateway.protocols.openai_chat.answer.prompt_too_long import is_overflow
+from gateway.protocols.openai_chat.prompt_too_long import is_overflow
 from gateway.wire import sse, strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, UpstreamFault

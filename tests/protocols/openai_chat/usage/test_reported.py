@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from billing.tokens import LARGEST, Tokens
-from gateway.protocols.openai_chat.answer.reported import MAX_PLACES
+from gateway.protocols.openai_chat.usage.reported import MAX_PLACES
 from tests.protocols.openai_chat.answers import DONE, Seen, chunk, relay, relay_at_every_cut, shown, usage, whole
 
 OK = chunk({"role": "assistant", "content": "ok"})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.protocols.openai_chat import error_event, fault_from_response
-from gateway.protocols.openai_chat.answer.faults import clean, fault_in_answer, read_retry_after
+from gateway.protocols.openai_chat.faults import clean, fault_in_answer, read_retry_after
 from gateway.wire.errors import InvalidRequest, UpstreamFault
 from routing.health.faults import Fault
 

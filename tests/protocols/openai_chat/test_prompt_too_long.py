@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.protocols.openai_chat import fault_from_response
-from gateway.protocols.openai_chat.answer.faults import fault_in_answer
+from gateway.protocols.openai_chat.faults import fault_in_answer
 from routing.health.faults import Fault
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.tokens import LARGEST, Tokens
-from gateway.protocols.openai_chat.answer.shown_usage import show
-from gateway.protocols.openai_chat.answer.usage import BadUsage
-from gateway.protocols.openai_chat.answer.usage import read as read_counts
-from gateway.protocols.openai_chat.answer.usage import tokens as tokens_of
+from gateway.protocols.openai_chat.usage.counts import BadUsage
+from gateway.protocols.openai_chat.usage.counts import read as read_counts
+from gateway.protocols.openai_chat.usage.counts import tokens as tokens_of
+from gateway.protocols.openai_chat.usage.shown import show
 from gateway.wire.dialects import EZROUTER, STANDARD, ZENMUX
 from tests.protocols.openai_chat.answers import DONE, chunk, reader, relay, shown, usage, whole
 

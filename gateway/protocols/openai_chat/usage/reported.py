@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import astuple, replace
 
 from billing.tokens import Tokens
-from gateway.protocols.openai_chat.answer import usage
-from gateway.protocols.openai_chat.answer.usage import BadUsage, Counts
+from gateway.protocols.openai_chat.usage.counts import BadUsage, Counts, add, read
+from gateway.protocols.openai_chat.usage.counts import tokens as tokens_of
 
 MAX_PLACES = 16
 _NONE = object()
@@ -31,12 +31,12 @@ class _Place:
     def take(self, sent: Any) -> bool:
         """Whether it says that nothing was read and nothing written."""
         try:
-            counts = usage.read(sent)
+            counts = read(sent)
         except BadUsage:
             self.counts, self.lied = {}, True
             return False
         if any(counts.values()):
-            usage.add(self.counts, counts)
+            add(self.counts, counts)
             self.sent, self.lied = sent, False
             return False
         return "prompt" in counts and "completion" in counts
@@ -45,7 +45,7 @@ class _Place:
         """Marks a lie that only shows when all is there."""
         if self.counts.keys() - {"total", "shown"}:
             try:
-                tokens, odd = usage.tokens(self.counts)
+                tokens, odd = tokens_of(self.counts)
                 return tokens, self.sent, odd
             except BadUsage:
                 self.lied = True
