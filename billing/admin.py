@@ -1,6 +1,6 @@
 """Console pages: budgets, limits, and what is on hold. Generations and prices have modules of their own."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +18,7 @@ from unfold.decorators import display
 
 from accounts.console import Page, Record, money, plain
 from accounts.models import Organization
-from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
+from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.models import (
@@ -37,7 +37,6 @@ admin.site.register(Usage, GenerationPage)
 admin.site.register(Tariff, TariffPage)
 admin.site.register(TariffVersion, TariffVersionPage)
 
-LEASE_DEAD = timedelta(seconds=20)
 NEAR = 80  # percent of a budget
 
 
@@ -223,7 +222,7 @@ class LeasePage(Record):
     @display(description="State", label={"alive": "success", "silent": "warning"})
     def state(self, lease: Lease) -> str:
         """By the time since its last heartbeat."""
-        return "alive" if timezone.now() - lease.heartbeat_at < LEASE_DEAD else "silent"
+        return "alive" if timezone.now() - lease.heartbeat_at < DEAD_AFTER else "silent"
 
 
 @admin.register(LedgerEntry)

@@ -22,8 +22,6 @@ from gateway.endpoints import (
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
 from gateway.openapi import pages
 
-handler403, handler404 = "gateway.console.refusals.forbidden", "gateway.console.refusals.not_found"
-
 # A model of Google's protocol may stand behind its publisher, and a project's, as in Vertex.
 generate = [
     path(f"{place}models/<path:name>:{method}", view)
@@ -104,4 +102,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(rf"^(v1|api|{'|'.join(UNVERSIONED)})(/(?s:.*))?$", UnknownPath.as_view()),
 ]
 if settings.SERVE != "gateway":
+    handler403, handler404 = "gateway.console.refusals.forbidden", "gateway.console.refusals.not_found"
     urlpatterns.append(path("", include("gateway.console.urls")))

@@ -14,8 +14,7 @@ from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
 from accounts.console import is_operator, money
-from billing.admin import LEASE_DEAD
-from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
+from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import Hold, Lease, Status, Usage
 from gateway.console.menu import NAVIGATION
@@ -91,7 +90,7 @@ def today() -> list[dict[str, Any]]:
     if sums["generations"] == MOST_LOOKED_AT:
         since = f"since {sums['oldest']:%H:%M:%S}, UTC"
     unpriced = f"; {sums['unpriced']:,} of unknown price" if sums["unpriced"] else ""
-    alive = Lease.objects.filter(heartbeat_at__gt=now - LEASE_DEAD).exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
+    alive = Lease.objects.filter(heartbeat_at__gt=now - DEAD_AFTER).exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
     return [
         figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist", of_today),
         figure(

@@ -145,7 +145,7 @@ SHAPES = {
     ),
     "an endpoint that is not there": (
         KEY.replace("NAME", "other") % "{allowed_endpoints: [chat/completions, /v1/models]}",
-        "keys.ci.allowed_endpoints: There is no endpoint /v1/models. There are: chat/completions, files",
+        "keys.ci.allowed_endpoints: There is no endpoint /v1/models. There are: chat/completions, completions, ",
     ),
     "a bad network": (KEY.replace("NAME", "other") % "{allowed_ips: [10.0.0.0/99]}", "keys.ci.allowed_ips: "),
     "no scope": (KEY.replace("NAME", "other") % "{scopes: []}", "keys.ci.scopes: This field cannot be blank."),

@@ -21,8 +21,7 @@ from django.utils import timezone
 
 from accounts.console import Record, plain
 from accounts.models import Organization, Project, User
-from billing.admin import LEASE_DEAD
-from billing.backbone.leases import EVERYBODY, HOUSEKEEPER
+from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import Hold, Lease, Usage
 from gateway.models import StoredFile
@@ -263,14 +262,14 @@ def test_it_writes_down_who_changed_what(alice: Tenant) -> None:
 def test_it_counts_gateways_alone(alice: Tenant) -> None:
     now = timezone.now()
     gateways = Lease.objects.exclude(pk__in=(EVERYBODY, HOUSEKEEPER))
-    before, alive = gateways.count(), gateways.filter(heartbeat_at__gt=now - LEASE_DEAD).count()
+    before, alive = gateways.count(), gateways.filter(heartbeat_at__gt=now - DEAD_AFTER).count()
     for id in (EVERYBODY, HOUSEKEEPER):
         Lease.objects.update_or_create(
             pk=id, defaults={"host": "here", "pid": 1, "started_at": now, "heartbeat_at": now}
         )
     Lease.objects.create(id=uuid4(), host="here", pid=2, started_at=now, heartbeat_at=now)
     Lease.objects.create(
-        id=uuid4(), host="here", pid=3, started_at=now, heartbeat_at=now - LEASE_DEAD - timedelta(seconds=1)
+        id=uuid4(), host="here", pid=3, started_at=now, heartbeat_at=now - DEAD_AFTER - timedelta(seconds=1)
     )
     client = console()
     (figure,) = (one for one in client.get(reverse("admin:index")).context["figures"] if one["title"] == "Processes")

@@ -104,7 +104,7 @@ def test_what_the_pages_of_the_api_ask_for_is_in_the_demo() -> None:
     demo = yaml.safe_load((CHECKOUT / "deploy" / "demo.yaml").read_text())
     asked = [row.sample["model"] for row in OPERATIONS.values() if row.sample and "model" in row.sample]
     asked += [row.names["name"] for row in OPERATIONS.values() if "name" in row.names]
-    assert set(asked) - {"$FILE"} == {"demo/swift"} <= demo["models"].keys()
+    assert set(asked) - {"$FILE"} == {"demo/swift", "demo/vectors"} <= demo["models"].keys()
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{page.name}" for page in CHECKOUT.glob("docs/*.md"))])
