@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pytest_django.plugin import DjangoDbBlocker
 
 from tests.simulated.process import SimulatedProvider
@@ -15,8 +15,9 @@ from tests.stage.cast import Tenant, make_tenant
 from tests.stage.plugin import WORKER
 from tests.stage.product import Gateway, running
 
-settings.register_profile("reduced", max_examples=40)
-settings.register_profile("whole", max_examples=400)
+# How fast examples are made says more of the machine than of us.
+settings.register_profile("reduced", max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("whole", max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PROPERTIES", "reduced"))
 
 

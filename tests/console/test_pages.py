@@ -262,7 +262,7 @@ def test_it_writes_down_who_changed_what(alice: Tenant) -> None:
 def test_it_counts_gateways_alone(alice: Tenant) -> None:
     now = timezone.now()
     gateways = Lease.objects.exclude(pk__in=(EVERYBODY, HOUSEKEEPER))
-    before, alive = gateways.count(), gateways.filter(heartbeat_at__gt=now - DEAD_AFTER).count()
+    before = gateways.count()
     for id in (EVERYBODY, HOUSEKEEPER):
         Lease.objects.update_or_create(
             pk=id, defaults={"host": "here", "pid": 1, "started_at": now, "heartbeat_at": now}
@@ -272,8 +272,17 @@ def test_it_counts_gateways_alone(alice: Tenant) -> None:
         id=uuid4(), host="here", pid=3, started_at=now, heartbeat_at=now - DEAD_AFTER - timedelta(seconds=1)
     )
     client = console()
-    (figure,) = (one for one in client.get(reverse("admin:index")).context["figures"] if one["title"] == "Processes")
-    assert (figure["value"], figure["note"]) == (str(alive + 1), "gateways that are alive")
+
+    def alive() -> int:
+        return gateways.filter(heartbeat_at__gt=timezone.now() - DEAD_AFTER).count()
+
+    for _ in range(3):  # other tests' gateways come and go
+        known = alive()
+        figures = client.get(reverse("admin:index")).context["figures"]
+        if alive() == known:
+            break
+    (figure,) = (one for one in figures if one["title"] == "Processes")
+    assert (figure["value"], figure["note"]) == (str(known), "gateways that are alive")
     shown = client.get(reverse("admin:billing_lease_changelist"), {"p": 1}).context["cl"]
     kinds = {row.pk: shown.model_admin.kind(row) for row in shown.queryset}
     assert EVERYBODY not in kinds
