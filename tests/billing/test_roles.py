@@ -324,7 +324,9 @@ def migrate(url: str) -> str:
 def shape(url: str) -> list[Any]:
     """Everything of the public schema that a migration may change: relations, columns, rights, functions, triggers."""
     queries = (
-        "select relname, relkind, coalesce(relacl::text, ''), coalesce(reloptions::text, '') from pg_class"
+        # An index of a partition has another name where the partition was made after it: not its name, what it is.
+        "select case relkind when 'i' then regexp_replace(pg_get_indexdef(oid), 'INDEX \\S+ ON', 'INDEX ON')"
+        " else relname end, relkind, coalesce(relacl::text, ''), coalesce(reloptions::text, '') from pg_class"
         " where relnamespace = 'public'::regnamespace",
         "select table_name, column_name, data_type, is_nullable, coalesce(column_default, '')"
         " from information_schema.columns where table_schema = 'public'",

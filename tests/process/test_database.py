@@ -59,8 +59,10 @@ def test_it_knows_how_many_connections_there_may_be() -> None:
 
 
 def test_it_says_when_more_may_be_wanted_than_there_are(caplog: pytest.LogCaptureFixture) -> None:
-    found = looked()
-    assert found.wanted <= found.allowed
+    # Gateways that other tests have just killed are counted until they are known to be dead.
+    until(lambda: (found := looked()).wanted <= found.allowed, 40, 0.5)
+    caplog.clear()
+    looked()
     assert "connections together" not in caplog.text
     with override_settings(DATABASE_READ_CONNECTIONS=10_000):
         found = looked(looks=2)
