@@ -39,6 +39,7 @@ from gateway.upstream.reply import Reply
 from gateway.upstream.veil import VeiledEvents, veil_over
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault, let_go, not_carried
 from routing.base_url import versioned
+from routing.catalog import Credential
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -225,10 +226,6 @@ def _reader(
 def _asking(generation: Generation, attempt: Attempt, cap: int | None, fit: Fit, ours: Ours) -> Asking:
     call, candidate = generation.call, attempt.candidate
     offer, provider = candidate.offer, candidate.offer.provider
-    account = provider.slug if attempt.credential is None else attempt.credential.id.hex
-    tokens = call.input_tokens + candidate.output_cap
-    if offer.context_length:
-        tokens = min(tokens, offer.context_length)  # nobody reads more
     return Asking(
         model=offer.upstream_model,
         output_cap=cap,
@@ -239,8 +236,18 @@ def _asking(generation: Generation, attempt: Attempt, cap: int | None, fit: Fit,
         ask_usage=provider.stream_usage,
         variant=provider.variant,
         ours=ours,
-        sealed=partial(sealed_ids.seal, call.caller.organization, account, tokens),  # and nothing that holds the reader
+        sealed=partial(_sealed, call, candidate, attempt.credential),  # and nothing that holds the reader
     )
+
+
+def _sealed(call: Call, candidate: Candidate, credential: Credential | None, id: str) -> str:
+    """What the client is told in place of the `id` of an answer that the provider keeps."""
+    offer = candidate.offer
+    account = offer.provider.slug if credential is None else credential.id.hex
+    tokens = call.input_tokens + candidate.output_cap
+    if offer.context_length:
+        tokens = min(tokens, offer.context_length)  # nobody reads more
+    return sealed_ids.seal(call.caller.organization, account, tokens, id)
 
 
 async def _dial(

@@ -40,7 +40,8 @@ async def counted(process: Process, call: Call) -> int | None:
         variant=provider.variant,
         ours=Ours(call.id, 0, call.model.slug),
     )
-    counting = PROTOCOLS[provider.protocol].upstream.counting(call.asked, asking)
+    made, asked = PROTOCOLS[provider.protocol].upstream.counting, call.asked
+    counting = await asyncio.to_thread(made, asked, asking) if asked.is_long else made(asked, asking)
     if counting is None:
         return None
     try:

@@ -19,7 +19,6 @@ from gateway.protocols.openai_chat.request.overrides import refuse_overrides
 from gateway.protocols.openai_chat.request.request import MAX_FIELDS, NO_THOUGHTS, OWN_FIELDS, ChatRequest
 from gateway.protocols.openai_chat.request.routing_fields import not_understood, read_routing
 from gateway.protocols.sides import Spoken
-from gateway.wire import strict_json
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import InvalidRequest
 
@@ -137,8 +136,7 @@ def upstream_body(asked: ChatRequest, changes: Mapping[str, Any], withheld: Coll
     assert asked.spoken is not None
     gone = OWN_FIELDS.union(withheld)
     made = {**{name: value for name, value in asked.spoken.body.items() if name not in gone}, **changes}
-    dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
-    return dumps({name: value for name, value in made.items() if value is not None or name not in changes})
+    return asked.encoded({name: value for name, value in made.items() if value is not None or name not in changes})
 
 
 def count(value: Any, param: str) -> Prompts:

@@ -48,6 +48,14 @@ def test_a_message_is_counted_by_its_provider(
     assert not Attempt.objects.filter(provider=provider.row.slug).exists()
 
 
+def test_a_long_message_is_counted_whole(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
+    provider = Provider(simulated, "anthropic_messages", plays={"input_tokens": 4711})
+    synchronize(gateway)
+    said = [{"role": "user", "content": "\u20ac" * (2 << 20)}]  # long enough to be encoded in steps, in a thread
+    assert count(gateway, alice, provider.model, messages=said).json() == {"input_tokens": 4711}
+    assert provider.sent["messages"] == said
+
+
 def test_contents_are_counted_by_their_provider(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     provider = Provider(simulated, "google_gemini", "temperature", plays={"totalTokens": 4711, "cachedContent": 1})
     synchronize(gateway)

@@ -97,8 +97,15 @@ def told(client: str, provider: str, body: dict[str, Any], pieces: Iterable[byte
         writer=PROTOCOLS[client].client.writer(asked, OURS),
     )
     reader.understand(send(asked, provider, *takes))
+    out, fault = fed(reader, pieces)
+    if fault is not None:
+        out += reader.error_event(fault, "req-1") if reader.meaningful else b""
+    return Told(out.decode(), None if fault is None else fault.kind.value, reader)
+
+
+def fed(reader: AnswerReader, pieces: Iterable[bytes]) -> tuple[bytes, UpstreamFault | None]:
+    """What a reader hands on of a provider's bytes, as the relay sends it, and what ended it otherwise than well."""
     out: list[bytes] = []
-    fault = None
     try:
         for piece in pieces:
             out += reader.feed(piece)
@@ -107,6 +114,5 @@ def told(client: str, provider: str, body: dict[str, Any], pieces: Iterable[byte
         reader.end()
         out.append(reader.final())
     except UpstreamFault as error:
-        fault = error.kind.value
-        out = [*out, reader.error_event(error, "req-1")] if reader.meaningful else []
-    return Told(b"".join(out).decode(), fault, reader)
+        return b"".join(out) if reader.meaningful else b"", error  # before that nothing of it is sent
+    return b"".join(out), None

@@ -12,7 +12,7 @@ from gateway.protocols.google_gemini import sides as gemini
 from gateway.protocols.openai_chat import AnswerReader, ChatRequest, Fit
 from gateway.protocols.openai_responses import sides as responses
 from gateway.protocols.sides import Asking, Ours
-from gateway.wire.errors import UpstreamFault
+from tests.pairs.bare import fed
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 STREAMS = sorted(path.relative_to(RECORDINGS).as_posix() for path in RECORDINGS.glob("*/*.sse"))
@@ -48,22 +48,11 @@ def passed(protocol: str, asked: ChatRequest, pieces: Iterable[bytes]) -> Seen:
     writer = PROTOCOLS[protocol].client.writer(asked, OURS)
     reader = AnswerReader(asked, id=OURS.id, created=OURS.created, model=OURS.model, writer=writer)
     reader.understand(sent)
-    out: list[bytes] = []
-    fault = None
-    try:
-        for piece in pieces:
-            out += reader.feed(piece)
-        if reader.fault:
-            raise reader.fault
-        reader.end()
-        out.append(reader.final())
-    except UpstreamFault as error:
-        fault = error.kind.value
-        if not reader.meaningful:  # the relay has sent nothing of it
-            out.clear()
-        out.append(reader.error_event(error, "req-1"))
+    out, fault = fed(reader, pieces)
+    if fault is not None:
+        out += reader.error_event(fault, "req-1")
     known = (reader.meaningful, reader.complete, reader.usage, reader.finish_reason, reader.native_finish_reason)
-    return Seen(b"".join(out), fault, (*known, reader.relayed_bytes))
+    return Seen(out, None if fault is None else fault.kind.value, (*known, reader.relayed_bytes))
 
 
 @pytest.mark.parametrize("name", STREAMS)

@@ -15,7 +15,7 @@ from gateway.protocols.openai_chat.request.foreign_forms import names_of_speaker
 from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
 from gateway.protocols.sides import Asking, Counting, Ours, Passing, Sent, Spoken
-from gateway.wire import sse, strict_json
+from gateway.wire import sse
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
@@ -166,9 +166,15 @@ class Upstream:
             source, betas, version = Source(made.reading), (), None
         call = variants.call(variant, body, betas=betas, version=version)
         events = variants.FramedEvents() if variant.framed and asked.stream else None
-        dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         return Sent(
-            call.path, call.headers, dumps(call.body), source, events, passing, ignored, stream_type=variant.stream_type
+            call.path,
+            call.headers,
+            asked.encoded(call.body),
+            source,
+            events,
+            passing,
+            ignored,
+            stream_type=variant.stream_type,
         )
 
     def counting(self, asked: ChatRequest, asking: Asking) -> Counting | None:
@@ -179,7 +185,7 @@ class Upstream:
         body = without(native.count_body(spoken.body, model=asking.model), withheld(spoken, asking.fit))
         betas, _ = variants.allowed(variants.read_betas(spoken.fields.get("anthropic-beta")), asking.takes)
         call = variants.count_call(variant, body, betas=betas)
-        return None if call is None else Counting(call.path, call.headers, strict_json.dumps(call.body), "input_tokens")
+        return None if call is None else Counting(call.path, call.headers, asked.encoded(call.body), "input_tokens")
 
     def chat_path(self, param: str) -> str:
         """As it is: its errors name none."""

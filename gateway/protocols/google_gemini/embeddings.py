@@ -11,7 +11,6 @@ from gateway.protocols.google_gemini import sides
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, wrong
 from gateway.protocols.openai_chat.request.request import ChatRequest
 from gateway.protocols.sides import Asking, Sent, Vectors
-from gateway.wire import strict_json
 
 VECTORS = Vectors("embeddings", "values")
 
@@ -24,9 +23,8 @@ class Upstream(sides.Upstream):
         assert asked.spoken is not None
         body, model = asked.spoken.body, asking.model.removeprefix("models/")
         path = f"/models/{quote(model, safe='@.')}:batchEmbedContents"
-        dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         ignored = tuple(name for name in asked.unknown if name not in asking.fit.withheld)
-        return Sent(path, (), dumps(batch(body, model)), ignored=ignored, vectors=VECTORS)
+        return Sent(path, (), asked.encoded(batch(body, model)), ignored=ignored, vectors=VECTORS)
 
 
 def batch(asked: Mapping[str, Any], model: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from gateway.protocols.openai_chat.request.foreign_forms import names_of_speaker
 from gateway.protocols.openai_chat.request.passing import passes, withheld, without
 from gateway.protocols.openai_chat.request.request import ChatRequest, offered, parse
 from gateway.protocols.sides import EVENTS, Asking, Counting, Ours, Sent, Spoken
-from gateway.wire import strict_json
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
@@ -156,7 +155,6 @@ class Upstream:
 
     def sent(self, asked: ChatRequest, asking: Asking) -> Sent:
         """The client's own body where it speaks generateContent itself, else one made of the chat form."""
-        dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
         called, prefix = path(asking.model, asked.stream), f"call_{asking.ours.id}_"
         if passes(asked, asking, NAME, chat_first=CHAT_FIRST):
             spoken = asked.spoken
@@ -165,7 +163,7 @@ class Upstream:
             leaving = withheld(spoken, asking.fit) | (LABELS - set(asking.takes))
             own = _without_others_thoughts(without(own, leaving, camel))
             source = Source(asked.body, call_prefix=prefix)
-            return Sent(called, (), dumps(own), source, passing=PassingGemini(spoken, asking.ours))
+            return Sent(called, (), asked.encoded(own), source, passing=PassingGemini(spoken, asking.ours))
         chat = offered(
             asked,
             model=asking.model,
@@ -184,7 +182,7 @@ class Upstream:
             ignored += ("cache_control",)
         made = upstream_body(without(chat, ignored), output_cap=asking.output_cap, ability=_ability(asking.takes))
         ignored += names_of_speakers(chat["messages"])
-        return Sent(called, (), dumps(made), Source(chat, call_prefix=prefix), ignored=ignored)
+        return Sent(called, (), asked.encoded(made), Source(chat, call_prefix=prefix), ignored=ignored)
 
     def counting(self, asked: ChatRequest, asking: Asking) -> Counting | None:
         """The client's contents where there is nothing else, and else its whole request."""
@@ -197,7 +195,7 @@ class Upstream:
             model = asking.model.removeprefix("models/")
             own = {"generateContentRequest": {"model": f"models/{model}", **own}}
         called = path(asking.model, False).removesuffix("generateContent") + "countTokens"
-        return Counting(called, (), strict_json.dumps(own), "totalTokens")
+        return Counting(called, (), asked.encoded(own), "totalTokens")
 
     def chat_path(self, param: str) -> str:
         """As it is: its errors name none."""

@@ -17,7 +17,7 @@ from gateway.protocols.openai_responses.upstream_answer import AnswerReader, who
 from gateway.protocols.openai_responses.upstream_request import body as upstream_body
 from gateway.protocols.openai_responses.upstream_request import chat_path
 from gateway.protocols.sides import Asking, Kept, Ours, Sent, Spoken
-from gateway.wire import sse, strict_json
+from gateway.wire import sse
 from gateway.wire.dialects import STANDARD, Dialect
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault
 
@@ -188,8 +188,7 @@ class Upstream:
             cap = asking.output_cap if asking.output_cap is not None else asked.output_cap
             made = upstream_body(chat, model=asking.model, output_cap=cap, stream=asked.stream, reasons=reasons)
             ignored += names_of_speakers(chat["messages"])
-        dumps = strict_json.dumps_long if asked.is_long else strict_json.dumps
-        return Sent(PATH, (), dumps(made), Source(), None, passing, ignored)
+        return Sent(PATH, (), asked.encoded(made), Source(), None, passing, ignored)
 
     def counting(self, asked: ChatRequest, asking: Asking) -> None:
         """Not at all: no client of this protocol asks for it."""

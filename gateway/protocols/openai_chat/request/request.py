@@ -128,6 +128,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
         """Whether it takes long to encode."""
         return self.text_bytes > strict_json.LONG_STRING
 
+    def encoded(self, body: Any) -> bytes:
+        """The JSON of what an upstream is sent of this, in steps that are each short where it is long."""
+        return strict_json.dumps_long(body) if self.is_long else strict_json.dumps(body)
+
     @property
     def logprobs(self) -> bool:
         """Whether log probabilities were asked for; else an answer shows none."""
@@ -274,7 +278,7 @@ def upstream_body(
     )
     if request.spoken is not None:
         body = understood(body)
-    return strict_json.dumps_long(body) if request.is_long else strict_json.dumps(body)
+    return request.encoded(body)
 
 
 def offered(
