@@ -112,6 +112,25 @@ def test_what_the_provider_is_sent(gateway: Gateway, alice: Tenant, simulated: S
     assert json.loads(request["body"]) == {"model": f"e-1?{says}", **asked}
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "row"),
+    [
+        ("/v1/embeddings", {"input": "north"}, {"output_modalities": ["embeddings"]}),
+        ("/v1/completions", {"prompt": "north"}, {"supported_parameters": ["prompt"]}),
+    ],
+)
+def test_fields_nobody_knows_are_sent_on_null_or_not(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, path: str, asked: dict[str, Any], row: dict[str, Any]
+) -> None:
+    says = simulated.script(name := f"unread{path.replace('/', '-')}", b"{}", content_type="application/json")
+    model = make_model(make_provider(simulated.base_url), f"e-1?{says}", **row)
+    synchronize(gateway)
+    more = {"": None, "messages": None, "tools": None, "new": 1, "modalities": None, "audio": None}
+    post(gateway, alice, {"model": model.slug, **asked, **more}, path)
+    sent = json.loads(simulated.asked(name)["body"])
+    assert {field: sent[field] for field in (*asked, *more)} == {**asked, **more}
+
+
 def test_a_provider_of_googles_is_asked_for_a_batch(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
 ) -> None:
@@ -135,7 +154,8 @@ def test_tokens_go_to_whoever_can_be_sent_them(gateway: Gateway, alice: Tenant, 
     synchronize(gateway)
     made = post(gateway, alice, {"model": model.slug, "input": [7, 8]})
     assert made.json()["data"][0]["embedding"] == vector("7 8", 8)
-    assert [(one.number, one.status, one.fault) for one in Attempt.objects.filter(generation=row(alice).id)] == [
+    attempts = Attempt.objects.filter(generation=row(alice).id).order_by("number")
+    assert [(one.number, one.status, one.fault) for one in attempts] == [
         (1, "failed", "rejected"),
         (2, "completed", ""),
     ]
