@@ -93,7 +93,7 @@ def chat_form(
     fields that mean another thing there; None: nothing. Raises `InvalidRequest` for its wish for a route.
     """
     body, prompts = read.body, read.prompts
-    chat = {name: value for name, value in body.items() if name != reads} | changes
+    chat = {**{name: value for name, value in body.items() if name != reads}, **changes}
     chat = {name: value for name, value in chat.items() if value is not None or name in read.unknown}
     chat["messages"] = [{"role": "user", "content": text} for text in (*prompts.texts, *more)]
     routing = read_routing(body["provider"], dialect) if "provider" in body else None

@@ -5,7 +5,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -207,15 +207,15 @@ class Stage:
         attempts = list(Attempt.objects.filter(generation=usage.id).order_by("number"))
         assert usage.attempts == len(attempts)
         # A connection that was kept and had ended: that send is an attempt of its own, before another at that provider.
-        stale = [] if cell.row.fresh else [one.provider for one, after in pairwise(attempts) if _went_stale(one, after)]
+        stale = [] if cell.row.fresh else [one for one, after in pairwise(attempts) if _went_stale(one, after)]
         assert len(stale) <= 1
-        attempts = [one for one, after in zip_longest(attempts, attempts[1:]) if not (stale and _went_stale(one, after))]
+        attempts = [one for one in attempts if one not in stale]
         assert [(attempt.status, attempt.fault) for attempt in attempts] == expected
         assert [attempt.provider for attempt in attempts] == list(scene.providers[: len(attempts)])
         assert all(attempt.duration_ms is not None for attempt in attempts)
         assert {attempt.model for attempt in attempts} == {scene.model}
         dials = cell.row.dials if cell.row.at == "simulated" else 0
-        again = [stale.count(provider) for provider in scene.providers]
+        again = [sum(one.provider == provider for one in stale) for provider in scene.providers]
         assert self._dials(scene.first) - dials in (0, again[0])
         assert self._dials(scene.second) - int(moves) in (0, *again[1:])
 
@@ -296,5 +296,5 @@ def _began_stale(usage: Usage) -> bool:
     return len(attempts) == 2 and _went_stale(*attempts)
 
 
-def _went_stale(attempt: Attempt, after: Attempt | None) -> bool:
-    return after is not None and attempt.fault == "unreachable" and attempt.provider == after.provider
+def _went_stale(attempt: Attempt, after: Attempt) -> bool:
+    return bool(attempt.fault == "unreachable" and attempt.provider == after.provider)
