@@ -168,6 +168,7 @@ def test_a_list_can_be_read_and_the_browser_complains_of_nothing(
 def test_what_is_wrong_is_found(window: Window, rows: Rows) -> None:
     """A field without room, words that are hardly there, and a field over another."""
     window.open(url(ApiKey, "add"))
+    assert window.wrong(1280, night=False) == []  # and it is so wide from here on
     window.driver.execute_script("""
 const [first, second] = document.querySelectorAll("[role=main] form[id$=_form] input[type=text]");
 const a = first.getBoundingClientRect(), b = second.getBoundingClientRect();

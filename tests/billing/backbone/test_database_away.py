@@ -175,7 +175,7 @@ def test_a_while_without_it(
         f"{len(meanwhile)} refused, p50 {waits[49] * 1000:.0f} ms, p99 {waits[98] * 1000:.0f} ms, "
         f"slowest {max(a.seconds for a in meanwhile) * 1000:.0f} ms; first answer {after:.2f} s after it was back"
     )
-    assert len(meanwhile) > 5 * AWAY_SECONDS
+    assert len(meanwhile) >= AWAY_SECONDS  # so that there is something to look at
     assert {(a.status, a.json()["error"]["code"], a.headers["retry-after"]) for a in meanwhile} == {
         (503, "billing_unavailable", "1")
     }
