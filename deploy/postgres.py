@@ -74,7 +74,7 @@ class Postgres:
         uid = self._account.uid if self._account else os.geteuid()
         end_all(lambda: servers_on(self._data, "postgres", uid), *FAST_STOP)
         self._make_cluster()
-        self._forget_stranger()
+        self._forget_strangers()
         self.child = start_listening(
             self._memory,
             "POSTGRES_PORT",
@@ -98,7 +98,7 @@ class Postgres:
         return self._memory.recall(f"{role.upper()}_PASSWORD", lambda: secrets.token_hex(24))
 
     def _launch(self) -> Child:
-        sockets = own_folder(self._place / "socket", owner=self._account)
+        sockets = self._sockets()
         settings = SETTINGS | {
             "port": str(self.port),
             # A socket's whole path has to fit 107 bytes; below a deeper folder TCP alone has to do.
@@ -185,17 +185,21 @@ class Postgres:
         if done.returncode != 0:
             raise StartError(f"PostgreSQL's {program} ended with {done.returncode}:\n{done.stderr[-2000:]}")
 
-    def _forget_stranger(self) -> None:
-        """Remove a crash's lock file if its process id is a stranger's now, who would pass for a server.
+    def _forget_strangers(self) -> None:
+        """Remove a crash's lock files, the cluster's and its socket's, if their process id is a stranger's now, who
+        would pass for this server: another program, or the server of another cluster.
 
         A lock file of a process that is gone is PostgreSQL's to judge, since it also finds sessions still at
         work.
         """
-        lock = self._data / "postmaster.pid"
-        try:
-            with open(os.open(lock, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-                program = Path("/proc", str(int(file.readline(20))), "cmdline").read_bytes().split(b"\0")[0]
-        except (OSError, ValueError):
-            return
-        if not os.path.basename(program).startswith(b"postgres"):
-            lock.unlink()
+        for lock in (self._data / "postmaster.pid", *self._sockets().glob(".s.PGSQL.*.lock")):
+            try:
+                with open(os.open(lock, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                    words = Path("/proc", str(int(file.readline(20))), "cmdline").read_bytes().split(b"\0")
+            except (OSError, ValueError):
+                continue
+            if not (os.path.basename(words[0]).startswith(b"postgres") and os.fsencode(self._data) in words):
+                lock.unlink()
+
+    def _sockets(self) -> Path:
+        return own_folder(self._place / "socket", owner=self._account)

@@ -330,14 +330,18 @@ def test_lost_passwords_are_made_anew_and_the_data_kept(made: Path) -> None:
             psycopg.connect(lost["DATABASE_URL"], port=running.postgres.port)
 
 
-def test_a_lock_file_whose_process_id_passed_to_a_stranger_does_not_stop_it(made: Path) -> None:
-    """As after a power cut: the number in the file is some other program of the same user by now."""
+@pytest.mark.parametrize("called", ["cat", "postgres"], ids=["another program", "the server of another cluster"])
+def test_lock_files_whose_process_id_passed_to_a_stranger_do_not_stop_it(made: Path, called: str) -> None:
+    """As after a power cut: the number in the cluster's file and its socket's is some other process's by now."""
     with engines.start(made) as running:
         running.postgres.kill()
-        lock = made / "postgres" / "postmaster.pid"
-        rest = lock.read_text().split("\n", 1)[1]
-    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, **as_account(unprivileged())) as stranger:
-        lock.write_text(f"{stranger.pid}\n{rest}")
+        locks = [made / "postgres" / "postmaster.pid", *made.glob("socket/.s.PGSQL.*.lock")]
+        rests = [lock.read_text().split("\n", 1)[1] for lock in locks]
+    assert len(locks) == 2
+    as_them = as_account(unprivileged())
+    with subprocess.Popen([called], executable="/bin/cat", stdin=subprocess.PIPE, **as_them) as stranger:
+        for lock, rest in zip(locks, rests, strict=True):
+            lock.write_text(f"{stranger.pid}\n{rest}")
         with engines.start(made) as running:
             note(running.urls["DATABASE_URL"], "works")
             assert stranger.poll() is None
