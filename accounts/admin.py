@@ -24,7 +24,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from accounts.console import NeverDeleted, Page, ReadOnly, Rows, link
 from accounts.keys import digest, display_prefix, new_secret
-from accounts.models import ApiKey, Membership, Organization, Project, Scope, User
+from accounts.models import ApiKey, Membership, Organization, Project, User
 
 # Operators may do everything; permissions by group would promise what nothing keeps.
 admin.site.unregister(Group)
@@ -53,10 +53,6 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[type-arg]  
             },
         ),
     )
-
-
-# Nothing reads these yet, so no form offers them; what rows have they keep.
-NOT_YET = {Scope.EXPORT}
 
 
 class MembershipRows(ReadOnly, Rows):
@@ -171,17 +167,7 @@ class KeyState(DropdownFilter):
         return queryset.filter(states[state]) if state in states else queryset
 
 
-class KeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
-    """A key, with the scopes that do something, and those it has."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        held = self.instance.scopes
-        scopes: Any = self.fields["scopes"]
-        scopes.choices = [choice for choice in scopes.choices if choice[0] not in NOT_YET or choice[0] in held]
-
-
-class NewKeyForm(KeyForm):
+class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
     """A key to be made. The id travels with the form, so that sending it again makes no second key."""
 
     ticket = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
@@ -204,7 +190,6 @@ class ApiKeyPage(NeverDeleted, Page):
     The gateway registers it, with forms that know what a key may name.
     """
 
-    form: type[KeyForm] = KeyForm
     add_form: type[NewKeyForm] = NewKeyForm
     add_form_template = "admin/accounts/apikey/add_form.html"
     list_display = ("name", "prefix", "project", "owner", "scope_list", "state", "created_at")

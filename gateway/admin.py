@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -12,7 +13,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
-from accounts.admin import ApiKeyPage, KeyForm, NewKeyForm
+from accounts.admin import ApiKeyPage, NewKeyForm
 from accounts.console import Page, ReadOnly, is_operator
 from accounts.models import ApiKey
 from gateway.configuration.allowed import endpoint_objection, model_objection
@@ -39,7 +40,7 @@ class Allowed:
         return given
 
 
-class CheckedKeyForm(Allowed, KeyForm):
+class CheckedKeyForm(Allowed, forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
     """A key that allows what is there."""
 
 

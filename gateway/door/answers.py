@@ -42,18 +42,16 @@ class Answer:
         return _with_headers(HttpResponse(self.body, status=self.status), self.headers)
 
 
-class EventStream(Answer):
-    """An event stream whose `body` is its first part, there already; `parts` is the generator of the rest, itself, so
-    that a handler can end it and its generation with it.
+class Streamed(Answer):
+    """An answer whose `body` is its first part, there already; `parts` is the generator of the rest, itself, so that a
+    handler can end it and its generation with it. A generator that raises leaves an answer that is not whole.
     """
 
     __slots__ = ("parts",)
 
-    def __init__(self, first: bytes, parts: AsyncGenerator[bytes]) -> None:
-        super().__init__(first, b"text/event-stream; charset=utf-8")
+    def __init__(self, first: bytes, parts: AsyncGenerator[bytes], media_type: bytes) -> None:
+        super().__init__(first, media_type)
         self.parts = parts
-        self.headers[b"cache-control"] = b"no-cache, no-transform"
-        self.headers[b"x-accel-buffering"] = b"no"  # nginx must not wait for a full buffer
 
     def django(self) -> HttpResponseBase:
         """The same as Django's own response, of one iterator."""
@@ -64,6 +62,17 @@ class EventStream(Answer):
             yield self.body
             async for part in self.parts:
                 yield part
+
+
+class EventStream(Streamed):
+    """An event stream."""
+
+    __slots__ = ()
+
+    def __init__(self, first: bytes, parts: AsyncGenerator[bytes]) -> None:
+        super().__init__(first, parts, b"text/event-stream; charset=utf-8")
+        self.headers[b"cache-control"] = b"no-cache, no-transform"
+        self.headers[b"x-accel-buffering"] = b"no"  # nginx must not wait for a full buffer
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Answer:

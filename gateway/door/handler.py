@@ -32,7 +32,7 @@ from django.urls import Resolver404, get_resolver
 
 from accounts.callers import Caller
 from billing.backbone.connections import Asker, Busy, Turns
-from gateway.door.answers import Answer, EventStream
+from gateway.door.answers import Answer, Streamed
 from gateway.door.authentication import authenticate, client_address
 from gateway.door.session import has_session
 from gateway.door.unknown import UNVERSIONED, no_such_endpoint
@@ -288,7 +288,7 @@ async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", 
 async def _send(answer: Answer, scope: Scope, send: Send) -> None:
     """Sends an answer, and ends it whatever happens: a generator that is left half-way would keep its upstream."""
     headers = answer.headers
-    if isinstance(answer, EventStream):
+    if isinstance(answer, Streamed):
         async with aclosing(answer.parts):
             await send({"type": "http.response.start", "status": answer.status, "headers": [*headers.items()]})
             await _send_parts(answer.body, answer.parts, send)

@@ -382,6 +382,21 @@ OPERATIONS: Mapping[str, Operation] = {
             ),
         ),
     ),
+    "GenerationsExport.get": Operation(
+        BOOKS,
+        "Get generations as a file",
+        media="text/csv",
+        headers={"Content-Disposition": "The file's name.", "Content-Encoding?": "`gzip`, for who takes it."},
+        errors=(OFTEN,),
+        parameters=(
+            Parameter("starting_at", DAY, "The first UTC day; by default the first of its month.", "2026-01-01"),
+            Parameter("ending_at", DAY, "The last UTC day; at most 366 in all; by default today.", "2026-01-31"),
+            Parameter("after", {"type": "string"}, "The id of the last whole line of a file that broke off."),
+        ),
+        about="As RFC 4180 has it, in UTF-8, oldest first. With `after` there is no header. A text that a spreadsheet "
+        "would take for a formula begins with an apostrophe. It is made as it is read; an answer that breaks off has "
+        "no end, of its chunks and of its gzip stream.",
+    ),
     "Timeseries.get": Operation(
         BOOKS,
         "Get use over time by model",

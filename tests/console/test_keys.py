@@ -162,23 +162,11 @@ def test_a_key_allows_what_there_is(field: str, value: str, words: str, alice: T
 
 
 def test_what_a_key_allows_may_stay_though_it_be_gone(alice: Tenant) -> None:
-    old = {"allowed_models": ["gone/since"], "allowed_endpoints": ["gone"], "scopes": ["inference", "export"]}
+    old = {"allowed_models": ["gone/since"], "allowed_endpoints": ["gone"]}
     key, _ = make_key(alice.project, **old)
     client = console()
     assert submit(client, page(key), FORM, name="renamed").status_code == 302
     assert ApiKey.objects.values("name", *old).get(pk=key.pk) == {"name": "renamed", **old}
-
-
-def test_it_offers_no_scope_that_does_nothing(alice: Tenant) -> None:
-    client = console()
-    assert 'value="management"' in client.get(ADD).content.decode()
-    assert 'value="export"' not in client.get(ADD).content.decode()
-    assert 'value="export"' not in client.get(page(alice.key)).content.decode()
-    assert make(client, alice, scopes=["inference", "export"]).status_code == 200
-    assert list(alice.project.keys.all()) == [alice.key]
-    assert submit(client, page(alice.key), FORM, scopes=["inference", "export"]).status_code == 200
-    alice.key.refresh_from_db()
-    assert alice.key.scopes == ["inference"]
 
 
 def test_it_gives_no_role_that_does_nothing_and_shows_those_there_are(alice: Tenant) -> None:

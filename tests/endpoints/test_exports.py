@@ -1,0 +1,131 @@
+"""Generations as a file over the API: for an export key, of its own organization, without what is the operator's."""
+
+import csv
+import gzip
+import io
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from billing.exports import COLUMNS
+from tests.console.browser import make_usage
+from tests.stage.cast import Tenant, make_key
+from tests.stage.product import Gateway, synchronize
+from tests.stage.speech import error
+
+PATH = "/v1/exports/generations"
+JULY = {"starting_at": "2026-07-01", "ending_at": "2026-07-31"}
+BORDER = datetime(2026, 8, 1, tzinfo=UTC)
+OPERATORS = {"provider", "upstream_model", "upstream_id", "provider_cost", "tariff_version"}
+
+
+def key(gateway: Gateway, tenant: Tenant, *scopes: str) -> str:
+    _, secret = make_key(tenant.project, name="for finance", scopes=list(scopes))
+    synchronize(gateway)
+    return secret
+
+
+def get(gateway: Gateway, secret: str, **asked: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {secret}", "Accept-Encoding": asked.pop("coding", "gzip")}
+    return gateway.client.get(PATH, params=asked, headers=headers)
+
+
+def rows(answer: httpx.Response) -> list[dict[str, str]]:
+    assert answer.status_code == 200, answer.text
+    return list(csv.DictReader(io.StringIO(answer.text, newline=""), strict=True))
+
+
+def test_a_month_of_one_s_own(gateway: Gateway, alice: Tenant, charlie: Tenant) -> None:
+    secret, theirs = key(gateway, alice, "export"), key(gateway, charlie, "export")
+    at = [
+        BORDER - timedelta(days=31),
+        BORDER - timedelta(milliseconds=1),
+        BORDER,
+        BORDER - timedelta(days=31, seconds=1),
+    ]
+    made = [make_usage(alice, at=when, charge=Decimal("0.000000000007"), end_user="=cmd()") for when in at]
+    answer = get(gateway, secret, **JULY)
+    found = rows(answer)
+    assert [row["id"] for row in found] == [made[0].pk.hex, made[1].pk.hex]
+    assert sum(Decimal(row["charge"]) for row in found) == Decimal("0.000000000014")
+    assert {row["end_user"] for row in found} == {"'=cmd()"}
+    assert list(found[0]) == [name for name in COLUMNS if name not in OPERATORS]
+    assert answer.headers["content-disposition"] == 'attachment; filename="generations-2026-07-01-2026-07-31.csv"'
+    assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
+    plain = get(gateway, secret, **JULY, coding="identity")
+    assert "content-encoding" not in plain.headers and plain.content == answer.content
+    assert rows(get(gateway, theirs, **JULY)) == []
+
+
+def test_it_goes_on_after_the_last_whole_line(gateway: Gateway, alice: Tenant) -> None:
+    secret = key(gateway, alice, "export")
+    made = [make_usage(alice, at=BORDER - timedelta(minutes=n)) for n in (3, 2, 1)]
+    whole = get(gateway, secret, **JULY).text.splitlines(keepends=True)
+    for number, usage in enumerate(made, 2):
+        assert get(gateway, secret, **JULY, after=usage.pk.hex).text == "".join(whole[number:])
+    # Whatever it names, what comes is of the span that was asked for.
+    assert len(get(gateway, secret, **JULY, after="0" * 32).text.splitlines()) == 3
+    assert get(gateway, secret, **JULY, after="f" * 32).text == ""
+
+
+def test_the_running_month_is_there_without_being_asked_for(gateway: Gateway, alice: Tenant) -> None:
+    usage = make_usage(alice)
+    assert [row["id"] for row in rows(get(gateway, key(gateway, alice, "export")))] == [usage.pk.hex]
+
+
+def test_more_rows_than_a_page_are_all_there_once(gateway: Gateway, alice: Tenant) -> None:
+    secret, first = key(gateway, alice, "export"), make_usage(alice, at=BORDER - timedelta(hours=1))
+    ids = [first.pk.hex]
+    for _ in range(2500):
+        first.pk = UUID(int=first.pk.int + (1 << 80))
+        ids.append(first.pk.hex)
+        first.save(force_insert=True)
+    with gateway.client.stream(
+        "GET", PATH, params=JULY, headers={"Authorization": f"Bearer {secret}", "Accept-Encoding": "gzip"}
+    ) as answer:
+        text = gzip.decompress(b"".join(answer.iter_raw())).decode()
+    found = [row["id"] for row in csv.DictReader(io.StringIO(text, newline=""))]
+    assert found == ids
+
+
+@pytest.mark.parametrize("scope", ["inference", "files", "management"])
+def test_no_other_key_reads_it(gateway: Gateway, alice: Tenant, scope: str) -> None:
+    refused = get(gateway, key(gateway, alice, scope), **JULY)
+    assert (refused.status_code, error(refused)["code"]) == (403, "missing_scope")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/chat/completions"),
+        ("GET", "/v1/files"),
+        ("GET", "/v1/management/usage"),
+        ("GET", "/v1/management/generation?id=" + "0" * 32),
+        ("GET", "/v1/models"),
+    ],
+)
+def test_its_key_reads_nothing_else(gateway: Gateway, alice: Tenant, method: str, path: str) -> None:
+    secret = key(gateway, alice, "export")
+    refused = gateway.client.request(method, path, headers={"Authorization": f"Bearer {secret}"})
+    assert (refused.status_code, error(refused)["code"]) == (403, "missing_scope")
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"starting_at": "2026-07-02", "ending_at": "2026-07-01"}, "starting_at"),
+        ({"starting_at": "2025-01-01", "ending_at": "2026-07-01"}, "starting_at"),
+        ({"starting_at": "yesterday"}, "starting_at"),
+        ({"ending_at": "2026-02-30"}, "ending_at"),
+        ({**JULY, "after": "x"}, "after"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    gateway: Gateway, alice: Tenant, asked: dict[str, str], param: str
+) -> None:
+    refused = get(gateway, key(gateway, alice, "export"), **asked)
+    assert (refused.status_code, error(refused)["param"]) == (400, param)
