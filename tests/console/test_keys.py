@@ -145,7 +145,7 @@ def test_it_refuses_a_key_that_makes_no_sense(field: str, value: Any, alice: Ten
         (
             "allowed_endpoints",
             "chat/completions\nmodel",
-            "There is no endpoint model. There are: chat/completions, completions, embeddings, files",
+            "There is no endpoint model. There are: chat/completions, completions, embeddings, exports, files",
         ),
     ],
 )
