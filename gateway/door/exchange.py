@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 # Names are tokens (RFC 9110, 5.6.2), and values have no control characters but tabs. How many lines there are it leaves
 # open: a value could end its own and begin others.
 LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+FRAMING = frozenset({b"content-length", b"connection"})  # what they say is ours to do
 
 
 class Flow(FlowControl):
@@ -66,12 +67,12 @@ class Exchange(RequestResponseCycle):
         lines: list[bytes] = []
         for name, value in (*self.default_headers, *headers):
             name = name.lower()  # Django's stock handler does not
-            if name == b"content-length":
+            if name in FRAMING:
+                if name == b"connection":
+                    self.keep_alive = self.keep_alive and value.lower() != b"close"
+                    continue
                 self.expected_content_length = int(value)
                 self.chunked_encoding = False
-            elif name == b"connection":
-                self.keep_alive = self.keep_alive and value.lower() != b"close"
-                continue
             lines.append(name + b": " + value + b"\r\n")
         if self.scope["method"] == "HEAD":
             self.chunked_encoding = False

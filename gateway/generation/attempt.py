@@ -143,8 +143,8 @@ class Attempt:
             assert reader is not None
             usage = reader.usage
             written = usage.completion if usage is not None else estimate(reader.relayed_bytes)
-            if not reader.relayed_bytes:
-                written = max(1, written)  # an answer that says nothing, such as vectors, takes its time all the same
+            if not written and not reader.relayed_bytes:
+                written = 1  # an answer that says nothing, such as vectors, takes its time all the same
             self._trial.succeeded(time.monotonic(), written)
 
     def condemned(self, fault: UpstreamFault) -> None:

@@ -58,8 +58,9 @@ class Pace:
         self._clock = deadline.clock
         self._idle = provider.idle_timeout
         now = self._clock()
-        self.cut_off = now + min(provider.total_timeout, total)
-        self.due = now + min(provider.first_byte_timeout, NEVER if first_byte is None else first_byte)
+        self.cut_off = now + (total if total < provider.total_timeout else provider.total_timeout)
+        soon = provider.first_byte_timeout
+        self.due = now + (soon if first_byte is None or first_byte > soon else first_byte)
         self.beats = beats
         self.beat = now + KEEP_ALIVE_SECONDS if beats else NEVER
 

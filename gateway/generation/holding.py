@@ -12,6 +12,7 @@ from typing import Any
 from billing.backbone.admission import Admission, Held, HoldItem, Refused
 from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Try
+from billing.pricing import ZERO
 from billing.tokens import Tokens, estimate
 from gateway.generation import continuation
 from gateway.generation.refusals import refusal, unavailable
@@ -36,9 +37,20 @@ def hold_item(
     in_order = call.offers
     if in_order[0] is not first:
         in_order = [first, *(one for one in in_order if one is not first)]
-    offers = [(one.worst.fixed, one.worst.rate, one.output_cap) for one in in_order]
-    cap, tokens, answer = max([offer[2] for offer in offers]), call.input_tokens, None
-    money = continuation.worst_case(call.offers, tokens).at(cap) if continues else most(call)
+    offers: list[tuple[Decimal | None, Decimal | None, int]] = []
+    cap, tokens, answer = 0, call.input_tokens, None
+    money: Decimal | None = ZERO  # at worst, whichever of them answers; None: the price of one is unknown
+    for one in in_order:
+        worst, its_cap = one.worst, one.output_cap
+        offers.append((worst.fixed, worst.rate, its_cap))
+        cap = its_cap if its_cap > cap else cap
+        its_money = worst.at(its_cap)
+        if its_money is None or money is None:
+            money = None
+        elif its_money > money:
+            money = its_money
+    if continues:
+        money = continuation.worst_case(in_order, tokens).at(cap)
     if expected is not None:
         share, answer = expected
         tokens = ceil(tokens * share)
@@ -89,17 +101,6 @@ def learn(lengths: Lengths, call: Call, answered: Candidate, tokens: Tokens) -> 
     """Notes what an answer came to, for what the next ones of its key and model may."""
     share = tokens.prompt / max(1, call.input_tokens)
     lengths.learn(call.caller.digest, answered.model.id, share, ceil(tokens.completion / call.asked.n))
-
-
-def most(call: Call) -> Decimal | None:
-    """Dollars at worst, whichever of the offers answers; None: the price of one is unknown."""
-    found = Decimal(0)
-    for one in call.offers:
-        money = one.worst.at(one.output_cap)
-        if money is None:
-            return None
-        found = max(found, money)
-    return found
 
 
 def leave_out(call: Call, money: Decimal) -> bool:

@@ -21,7 +21,7 @@ PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
 _REASONING = NAMES | ALIASES
 _NULLABLE = _REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
 _encode = msgspec.json.Encoder().encode
-_TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
+_THOUGHTS = frozenset({"reasoning", "reasoning_content"})
 
 
 class Manner(msgspec.Struct, frozen=True):
@@ -352,13 +352,14 @@ class Choice:
 
     def _straighten(self, part: dict[str, Any]) -> None:
         """Text is text, whatever parts it comes in, and reasoning has all its names."""
-        for name in _TEXTS:
-            if (kind := type(part.get(name))) is list or kind is dict:
-                if name == "content":
-                    content.spread(part)
-                else:
-                    part[name] = content.text_of(part[name])
+        if (kind := type(part.get("content"))) is list or kind is dict:
+            content.spread(part)
+        if (kind := type(part.get("refusal"))) is list or kind is dict:
+            part["refusal"] = content.text_of(part["refusal"])
         if not _REASONING.isdisjoint(part):
+            for name in _THOUGHTS & part.keys():
+                if (kind := type(part[name])) is list or kind is dict:
+                    part[name] = content.text_of(part[name])
             self._reasoning = self._reasoning or Reasoning()
             self._reasoning.spread(part)
 

@@ -147,6 +147,9 @@ def tokens(counts: Counts) -> tuple[Tokens, bool]:
     them: the reasoning, what was cached, both; else it is hidden thinking. Raises `BadUsage`.
     """
     prompt, completion, total = counts.get("prompt", 0), counts.get("completion", 0), counts.get("total", 0)
+    core = prompt + completion
+    if prompt and completion and total in (0, core) and sum(counts.values()) == core + total:
+        return Tokens(prompt, completion), False  # All else is 0, as in most answers.
     reasoning, cached = counts.get("reasoning", 0), counts.get("cached", 0)
     # What no split names lives five minutes.
     written_1h = counts.get("written_1h", 0)
