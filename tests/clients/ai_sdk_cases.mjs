@@ -1,9 +1,11 @@
 // What a program of Vercel's AI SDK does in each case, whichever provider it has: see __init__.py.
 
+import { createInterface } from "node:readline";
+
 import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
-const [kinds, name, toolUrl] = process.argv.slice(2);
+const [name, toolUrl] = process.argv.slice(2);
 const asking = (provider) => (prompt) => ({ model: provider(name), prompt, maxRetries: 0 });
 const both = (usage) => [usage.inputTokens, usage.outputTokens];
 
@@ -43,5 +45,5 @@ const casesOf = (ask) => ({
 
 export async function run(provider) {
   const cases = casesOf(asking(provider));
-  for (const kind of kinds.split(",")) console.log(JSON.stringify(await cases[kind]()));
+  for await (const kind of createInterface({ input: process.stdin })) console.log(JSON.stringify(await cases[kind]()));
 }

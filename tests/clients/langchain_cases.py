@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.tools import tool
 from pydantic import BaseModel
 
-CASES, MODEL, TOOL_URL = sys.argv[1:]
+MODEL, TOOL_URL = sys.argv[1:]
 
 
 class Request(BaseModel):
@@ -72,7 +72,7 @@ def schema(chat: BaseChatModel) -> dict[str, Any]:
 
 
 def run(chat: BaseChatModel) -> None:
-    """All cases that the program was called with."""
+    """All cases that the program is told."""
     cases: dict[str, Any] = {
         "chat": lambda: told([chat.invoke("good day")]),
         "stream": lambda: streams(chat),
@@ -80,5 +80,5 @@ def run(chat: BaseChatModel) -> None:
         "streamed_loop": lambda: loop(chat, stream=True),
         "schema": lambda: schema(chat),
     }
-    for case in CASES.split(","):
-        print(json.dumps(cases[case]()))
+    for case in sys.stdin:
+        print(json.dumps(cases[case.strip()]()), flush=True)

@@ -13,7 +13,7 @@ import httpx
 import llm
 from pydantic import BaseModel
 
-KIND, MODEL, TOOL_URL = sys.argv[1:]
+MODEL, TOOL_URL = sys.argv[1:]
 
 
 class Request(BaseModel):
@@ -76,4 +76,5 @@ CASES: dict[str, Any] = {
     "schema": lambda: prompted("which model?", stream=False, schema=Request),
 }
 
-print(json.dumps(CASES[KIND]()))
+for case in sys.stdin:
+    print(json.dumps(CASES[case.strip()]()), flush=True)

@@ -9,7 +9,7 @@ import httpx
 from agents import Agent, Runner, function_tool
 from pydantic import BaseModel
 
-CASES, MODEL, TOOL_URL = sys.argv[1:]
+MODEL, TOOL_URL = sys.argv[1:]
 
 
 class Request(BaseModel):
@@ -50,7 +50,7 @@ async def streamed(prompt: str, **options: Any) -> dict[str, Any]:
 
 
 async def main() -> None:
-    """All cases that the program was called with."""
+    """All cases that the program is told."""
     cases: dict[str, Any] = {
         "chat": lambda: whole("good day"),
         "stream": lambda: streamed("good day"),
@@ -58,8 +58,8 @@ async def main() -> None:
         "streamed_loop": lambda: streamed("what is the weather?", tools=[weather]),
         "schema": lambda: whole("which model?", output_type=Request),
     }
-    for case in CASES.split(","):
-        print(json.dumps(await cases[case]()))
+    for case in sys.stdin:
+        print(json.dumps(await cases[case.strip()]()), flush=True)
 
 
 asyncio.run(main())

@@ -1,10 +1,12 @@
 // OpenAI's own SDK for Node. What it is called with and what it prints: see __init__.py.
 
+import { createInterface } from "node:readline";
+
 import OpenAI from "openai";
 import { zodResponseFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
-const [kind, model, toolUrl] = process.argv.slice(2);
+const [model, toolUrl] = process.argv.slice(2);
 const client = new OpenAI({ maxRetries: 0 });
 const ask = (content) => ({ model, messages: [{ role: "user", content }] });
 const both = (usage) => [usage.prompt_tokens, usage.completion_tokens];
@@ -58,4 +60,4 @@ const cases = {
   },
 };
 
-console.log(JSON.stringify(await cases[kind]()));
+for await (const kind of createInterface({ input: process.stdin })) console.log(JSON.stringify(await cases[kind]()));

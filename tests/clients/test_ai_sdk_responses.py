@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from billing.models import Usage
-from tests.clients.foreign import node_with
+from tests.clients.packages import node_program
 from tests.pairs.providers import PROVIDERS
 from tests.pairs.said import PROOF, Call, Said
 from tests.simulated.process import SimulatedProvider
@@ -26,13 +26,6 @@ THINKS = Said("I will look.", "First  I think: ja.", PROOF, calls=(OSLO,), finis
 UNSIGNED = "skip_thought_signature_validator"
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """Node, and the folder where it finds the program with what it imports."""
-    folder = tmp_path_factory.mktemp("ai-sdk-responses")
-    return node_with(ROOT / "tests" / "clients" / "ai_sdk_responses", folder), folder
-
-
 # Only a provider of Responses keeps answers.
 KEPT = ("openai_responses", ("store", "tools", "reasoning"))
 
@@ -40,13 +33,13 @@ KEPT = ("openai_responses", ("store", "tools", "reasoning"))
 @pytest.mark.parametrize("case", ["whole", "streamed"])
 @pytest.mark.parametrize(("provider", "takes"), [*((name, ()) for name in PROVIDERS), KEPT], ids=[*PROVIDERS, "kept"])
 def test_a_loop_of_tools_and_a_second_question(
-    node: tuple[list[str], Path],
     gateway: Gateway,
     alice: Tenant,
     simulated: SimulatedProvider,
     provider: str,
     case: str,
     takes: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     speaks, streams, name = PROVIDERS[provider], case == "streamed", f"sdk-{secrets.token_hex(6)}"
 
@@ -60,10 +53,10 @@ def test_a_loop_of_tools_and_a_second_question(
     row = make_provider(simulated.base_url, protocol=provider, **speaks.FIELDS)
     model = make_model(row, name, supported_parameters=list(takes))
     synchronize(gateway)
-    command, folder = node
+    command = node_program(ROOT / "tests" / "clients" / "ai_sdk_responses" / "loop.mjs", tmp_path)
     told = subprocess.run(
-        [*command, str(folder / "loop.mjs"), case, model.slug, f"{simulated.url}/control/model/{name}", then],
-        cwd=folder,
+        [*command, case, model.slug, f"{simulated.url}/control/model/{name}", then],
+        cwd=tmp_path,
         env=environment(OPENAI_BASE_URL=f"{gateway.url}/v1", OPENAI_API_KEY=alice.secret),
         capture_output=True,
         text=True,

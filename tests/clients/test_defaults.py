@@ -7,21 +7,19 @@ for other protocols than OpenAI's as well.
 import itertools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from billing.models import Usage
 from tests.clients.acting import BEGINS, Model, Provider, serving
-from tests.clients.foreign import node_with
+from tests.clients.program import started
 from tests.pairs.providers import PROVIDERS
 from tests.pairs.said import Call
 from tests.stage.cast import Tenant
-from tests.stage.product import ROOT, Gateway, environment, running, synchronize
+from tests.stage.product import Gateway, running, synchronize
 from tests.stage.shelf import make_model, make_provider
 
 SAID, OSLO = "good day to you", Call("call_a1", "weather", {"city": "Oslo"})
@@ -58,15 +56,8 @@ def stage(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Stage(provider, gateway)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """Node, and the folder where it finds the programs with what they import."""
-    folder = tmp_path_factory.mktemp("clients")
-    return node_with(ROOT / "tests" / "clients", folder), folder
-
-
 @pytest.mark.parametrize(("client", "protocol"), TRIED)
-def test_every_case(client: str, protocol: str, stage: Stage, alice: Tenant, request: pytest.FixtureRequest) -> None:
+def test_every_case(client: str, protocol: str, stage: Stage, alice: Tenant, tmp_path: Path) -> None:
     """It says hello, streams, runs a tool, and asks for a shape, and tells what the provider counted."""
     row = make_provider(stage.provider.base_url(protocol), protocol=protocol, **PROVIDERS[protocol].FIELDS)
     name = f"m-{row.slug}"
@@ -74,31 +65,11 @@ def test_every_case(client: str, protocol: str, stage: Stage, alice: Tenant, req
     synchronize(stage.gateway)
     model = Model(lambda offered: OSLO if OSLO.name in offered else None, SAID, json.dumps({"model": "m"}))
     stage.provider.models[name] = model
-    command = [sys.executable, "-m", f"tests.clients.{client}"]
-    if client.endswith(".mjs"):
-        node, folder = request.getfixturevalue("node")
-        command = [*node, str(folder / client)]
-    ran = subprocess.run(
-        [*command, ",".join(CASES), slug, f"{stage.provider.url}/tool"],
-        cwd=ROOT,
-        env=environment(
-            OPENAI_BASE_URL=f"{stage.gateway.url}/v1",
-            OPENAI_API_KEY=alice.secret,
-            ANTHROPIC_BASE_URL=stage.gateway.url,
-            ANTHROPIC_API_KEY=alice.secret,
-            GOOGLE_GEMINI_BASE_URL=stage.gateway.url,
-            GOOGLE_API_KEY=alice.secret,
-            LANGSMITH_TRACING_V2="false",  # Whatever a developer's own environment says.
-            OPENAI_AGENTS_DISABLE_TRACING="1",
-        ),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert not stage.provider.faults, stage.provider.faults.pop()
-    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"[-3000:]
-    told: dict[str, Any] = dict(zip(CASES, map(json.loads, ran.stdout.splitlines()), strict=True))
+    with started(client, slug, f"{stage.provider.url}/tool", stage.gateway, alice, tmp_path) as program:
+        try:
+            told = {case: program.does(case) for case in CASES}
+        finally:
+            assert not stage.provider.faults, stage.provider.faults.pop()
     answers = itertools.count(1)
     for case, requests in CASES.items():
         if case == "schema":

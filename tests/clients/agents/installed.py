@@ -1,15 +1,13 @@
 """The agents' programs, each in a folder of its own that is kept from run to run."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from deploy.state import own_folder, state_folder
 from tests.clients.agents.roster import Agent
-from tests.clients.foreign import node, node_with
+from tests.clients.packages import kept, node, npm
 
 PACKAGES = Path(__file__).parent / "packages"
 INSTALL_SECONDS = 600
@@ -22,20 +20,11 @@ def command(agent: Agent) -> list[str]:
     Skips the test where its packages cannot be had from here; raises AssertionError where they do not install.
     """
     packages = PACKAGES / agent.name
-    folder = own_folder(state_folder() / "agents" / agent.name)
-    mark = folder / "installed"
-    lock = b"".join(file.read_bytes() for file in sorted(packages.iterdir()))
-    if not mark.is_file() or mark.read_bytes() != lock:
-        print(f"  installing {agent.name} into {folder}", flush=True)
-        shutil.rmtree(folder)
-        own_folder(folder)
-        if agent.program:
-            node_with(packages, folder, INSTALL_SECONDS, "install")  # some lack packages for other machines
-        else:
-            _environment(packages / "requirements.lock", folder)
-        mark.write_bytes(lock)
     if not agent.program:
+        lock = packages / "requirements.lock"
+        folder = kept(agent.name, lock.read_bytes(), lambda folder: _environment(lock, folder))
         return [str(folder / "bin" / agent.name)]
+    folder = npm(packages, INSTALL_SECONDS, "install")  # some lack packages for other machines
     program = max((folder / "node_modules").glob(agent.program))  # of some for this machine the plainest comes last
     return [str(program)] if "*" in agent.program else [*node(), str(program)]
 
