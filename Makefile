@@ -47,7 +47,7 @@ conformance: environment ## Prove the API's contract row by row, and write docs/
 pairs: environment ## Prove every pair of client and provider protocol (make test: six tests of ten), and write docs/protocols.md
 	$(BIN)/python -m tests.pairs $(ARGS)
 
-agents: environment ## Have coding agents that nobody here wrote write a file, and frameworks loop, over every protocol
+agents: environment ## Have coding agents that nobody here wrote write a file, and frameworks and SDKs loop, over all protocols
 	$(BIN)/python -m tests.clients.agents $(ARGS)
 
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another (make test: half), and print it all

@@ -1,6 +1,10 @@
-"""Providers that nobody here wrote: what a client sends reaches them whole, what they say comes back whole."""
+"""Providers that nobody here wrote: what a client sends reaches them whole, what they say comes back whole.
+
+`CLIENT_PROVIDERS=every` has every SDK loop over every protocol of theirs, as `make agents` does.
+"""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,17 +123,25 @@ class Foreign:
         return found
 
 
-@pytest.fixture(scope="module", params=["aimock", "fakellm"])
-def foreign(
-    request: pytest.FixtureRequest, database: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Foreign]:
+@pytest.fixture(scope="module")
+def upstreams(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Foreign]]:
+    """Both of them, behind one gateway."""
+    scratch = tmp_path_factory.mktemp("foreign")
+    fixtures, rules = scratch / "fixtures.json", scratch / "rules.json"  # JSON is YAML, too
+    fixtures.write_text(json.dumps(FIXTURES))
+    rules.write_text(json.dumps(RULES))
+    with (
+        aimock(fixtures, scratch) as one,
+        fakellm(rules, scratch) as other,
+        running(scratch / "gateway", EGRESS_ALLOW=f"{one},{other}") as (gateway,),
+    ):
+        yield {"aimock": Foreign("aimock", one, gateway), "fakellm": Foreign("fakellm", other, gateway)}
+
+
+@pytest.fixture(params=["aimock", "fakellm"])
+def foreign(request: pytest.FixtureRequest, upstreams: dict[str, Foreign]) -> Foreign:
     """Each of them in turn."""
-    scratch = tmp_path_factory.mktemp(request.param)
-    script = scratch / "script.json"  # JSON is YAML, too
-    script.write_text(json.dumps(FIXTURES if request.param == "aimock" else RULES))
-    start = aimock if request.param == "aimock" else fakellm
-    with start(script, scratch) as url, running(scratch / "gateway", EGRESS_ALLOW=url) as (gateway,):
-        yield Foreign(request.param, url, gateway)
+    return upstreams[request.param]
 
 
 def test_a_loop_of_tools_ends(foreign: Foreign, alice: Tenant) -> None:
@@ -235,11 +247,17 @@ PROTOCOLS = {
     "fakellm": ("openai_chat", "anthropic_messages"),
 }
 SURFACES = [(name, protocol) for name, protocols in PROTOCOLS.items() for protocol in protocols]
+EVERY = os.environ.get("CLIENT_PROVIDERS") == "every"
+# Every SDK, and every protocol of each upstream; every SDK over every protocol where that is asked for.
+TRIED = [
+    pytest.param(*surface, sdk, id="-".join((sdk, *surface)))
+    for number, surface in enumerate(SURFACES)
+    for sdk in (SDKS if EVERY else [list(SDKS)[number % len(SDKS)]])
+]
 
 
 @pytest.mark.filterwarnings("ignore:FUNCTION_CALL is not a valid")  # aimock ends Google's calls with this word
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(("foreign", "protocol"), SURFACES, indirect=["foreign"])
+@pytest.mark.parametrize(("foreign", "protocol", "sdk"), TRIED, indirect=["foreign"])
 def test_every_sdk_loops_over_every_protocol_of_theirs(
     foreign: Foreign, protocol: str, sdk: str, alice: Tenant
 ) -> None:

@@ -1,4 +1,4 @@
-"""python -m tests.clients.agents: every agent, and every framework, over every protocol: a line each, and the counts.
+"""python -m tests.clients.agents: every agent, framework and SDK over every protocol: a line each, and the counts.
 
 Arguments are pytest's. Ends with 1 when a task failed, or none was tried.
 """
@@ -13,6 +13,7 @@ import pytest
 
 TASKS = Path(__file__).with_name("tasks.py")
 FRAMEWORKS = TASKS.parents[1] / "test_defaults.py"
+SDKS = f"{TASKS.parents[1] / 'test_foreign_upstreams.py'}::test_every_sdk_loops_over_every_protocol_of_theirs"
 
 
 class Recorder:
@@ -52,7 +53,8 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("LOG_LEVEL", "WARNING")
     os.environ.setdefault("CLIENT_PROVIDERS", "every")
     recorder = Recorder()
-    ended = pytest.main(["-q", "-s", "-p", "no:randomly", str(TASKS), str(FRAMEWORKS), *arguments], plugins=[recorder])
+    tests = [str(TASKS), str(FRAMEWORKS), SDKS]
+    ended = pytest.main(["-q", "-s", "-p", "no:randomly", *tests, *arguments], plugins=[recorder])
     counts = recorder.counts
     told = f"{counts['passed']} passed, {counts['failed']} failed"
     print(told + (f", {counts['skipped']} skipped" if counts["skipped"] else ""))
