@@ -53,7 +53,7 @@ agents: environment ## Have coding agents that nobody here wrote write a file, a
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another (make test: half), and print it all
 	$(BIN)/python -m tests.faults $(ARGS)
 
-kills: environment ## Kill gateways 20 times, take the database away for 20 seconds (make test: 6 and 6)
+kills: environment ## Kill gateways 20 times, take the database away for 20 seconds (make test: 4 and 6)
 	KILLS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
 		tests/billing/backbone/test_database_away.py $(ARGS)
 
@@ -61,7 +61,7 @@ properties: environment ## Try 400 examples of each property, 20 seeds of the si
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
 		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py $(ARGS)
 
-restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two
+restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two (make test: once)
 	$(BIN)/python -m tests.restarts $(ARGS)
 
 pauses: environment ## Pause gateways, and cut them off, for 40 seconds (make test: makes their leases old)

@@ -42,22 +42,22 @@ def python_for(account: Account, folder: Path) -> tuple[Path, dict[str, str]]:
     return interpreter, {**environment, "LD_LIBRARY_PATH": str(home / "lib")}
 
 
-def not_ours(*more: Path) -> dict[Path, tuple[int, int, int]]:
+def not_ours(*more: Path) -> dict[str, tuple[int, int, int]]:
     """Mode, user and group of everything that a start finds and must leave as it is.
 
     That is the checkout with its environment, the folders above, the temporary directory, and `more`.
     """
     leave_out = {".git", ".run", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
-    found = {*CHECKOUT.parents, Path(tempfile.gettempdir()), *more}
+    found = set(map(str, (*CHECKOUT.parents, tempfile.gettempdir(), *more)))
     for folder, folders, files in os.walk(CHECKOUT):
         folders[:] = sorted(set(folders) - leave_out)
-        found |= {Path(folder), *(Path(folder, name) for name in files)}
+        found |= {folder, *(f"{folder}/{name}" for name in files)}
     return {path: (at.st_mode, at.st_uid, at.st_gid) for path in found if (at := _status(path))}
 
 
-def _status(path: Path) -> os.stat_result | None:
+def _status(path: str) -> os.stat_result | None:
     try:
-        return path.lstat()
+        return os.lstat(path)
     except FileNotFoundError:
         return None  # Another test's, or an editor's, for a moment.
 

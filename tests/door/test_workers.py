@@ -72,35 +72,35 @@ def answers(gateway: Gateway) -> int:
     return httpx.get(f"{gateway.url}/healthz", timeout=20, trust_env=False).status_code
 
 
-def test_a_worker_that_is_killed_is_replaced_while_the_other_answers(
+def test_a_worker_that_is_killed_is_replaced_and_all_end_when_their_supervisor_is_killed(
     alice: Tenant, simulated: SimulatedProvider, tmp_path: Path
 ) -> None:
+    model = make_model(make_provider(simulated.base_url), "sim-small?tokens=20&hold=3").slug
     with two_workers(tmp_path, simulated) as (gateway, workers):
         os.kill(workers[0], signal.SIGKILL)
         until(lambda: is_gone(workers[0]), 5)
         until(lambda: answers(gateway) == 200 and len(children(gateway.process.pid)) == 2, 5, pause=0.05)
+        assert f"process {workers[0]} ended with -9" in gateway.log.read_text()
         (other,) = set(children(gateway.process.pid)) - set(workers)
+        workers.append(other)
         os.kill(workers[1], signal.SIGKILL)  # now it is the new one that answers
         assert answers(gateway) == 200
         assert not is_gone(other)
-        assert f"process {workers[0]} ended with -9" in gateway.log.read_text()
 
-
-def test_workers_end_when_their_supervisor_is_killed(
-    alice: Tenant, simulated: SimulatedProvider, tmp_path: Path
-) -> None:
-    model = make_model(make_provider(simulated.base_url), "sim-small?tokens=20&hold=3").slug
-    with two_workers(tmp_path, simulated) as (gateway, workers), dial(gateway) as line:
-        line.send(chat(alice.secret, model, stream=True))
-        simulated.until(10, waiting=1)
-        gateway.process.kill()
-        gateway.process.wait()
-        until(lambda: sum(map(is_gone, workers)) == 1, 5)  # the one without an open request
-        with pytest.raises(httpx.ConnectError):
-            answers(gateway)
-        simulated.release()
-        assert events(line.answer().body.decode())[-1] == "[DONE]"
-        until(lambda: all(map(is_gone, workers)), 5)
+        until(lambda: len(turning(gateway)) == 2, 60)
+        left = turning(gateway)
+        workers += left
+        with dial(gateway) as line:
+            line.send(chat(alice.secret, model, stream=True))
+            simulated.until(10, waiting=1)
+            gateway.process.kill()
+            gateway.process.wait()
+            until(lambda: sum(map(is_gone, left)) == 1, 5)  # the one without an open request
+            with pytest.raises(httpx.ConnectError):
+                answers(gateway)
+            simulated.release()
+            assert events(line.answer().body.decode())[-1] == "[DONE]"
+            until(lambda: all(map(is_gone, left)), 5)
     of_alice = {"organization": alice.organization.pk}
     assert [row.status for row in Usage.objects.filter(**of_alice)] == ["completed"]
     assert not Hold.objects.filter(**of_alice).exists()

@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,9 @@ from routing.models import Model, Provider
 from tests.console.browser import console
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
-from tests.stage.product import Gateway, launch, synchronize, until
+from tests.stage.product import Gateway, running, synchronize, until
 from tests.stage.shelf import add_offer, make_model, make_provider
-from tests.stage.worker import Worker, working
+from tests.stage.worker import working
 
 pytestmark = pytest.mark.backbone
 
@@ -22,13 +23,6 @@ ENOUGH = 15  # calls after which an offer is known
 ASKED = 20
 # A known slower offer is looked at again once in a hundred requests.
 SECOND_LOOKS = 3
-
-
-@pytest.fixture(scope="module")
-def worker(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """The product's worker."""
-    with working(tmp_path_factory.mktemp("worker")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -51,18 +45,13 @@ def model(slow: Provider, fast: Provider) -> Model:
     return made
 
 
-@pytest.fixture
-def processes(simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Gateway]]:
-    """Gateway processes: two that run, and whatever a test adds."""
-    folder = tmp_path_factory.mktemp("gateways")
-    started = [launch(folder, EGRESS_ALLOW=simulated.url) for _ in range(2)]
-    try:
-        for process in started:
-            process.until_ready()
+@pytest.fixture(scope="module")
+def processes(
+    database: None, simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Gateway]]:
+    """Two gateway processes."""
+    with running(tmp_path_factory.mktemp("gateways"), 2, EGRESS_ALLOW=simulated.url) as started:
         yield started
-    finally:
-        for process in started:
-            process.stop()
 
 
 def learnt(gateway: Gateway) -> float:
@@ -92,26 +81,38 @@ def ask(gateway: Gateway, tenant: Tenant, model: Model) -> None:
 
 
 def test_the_others_leave_a_slow_offer_that_one_has_measured(
-    worker: Worker, processes: list[Gateway], alice: Tenant, model: Model, slow: Provider, fast: Provider,
-    simulated: SimulatedProvider, tmp_path_factory: pytest.TempPathFactory,
+    processes: list[Gateway], alice: Tenant, model: Model, slow: Provider, fast: Provider,
+    simulated: SimulatedProvider, tmp_path: Path,
 ) -> None:  # fmt: skip
+    """Also with the worker stopped; then the board says how old they are."""
     one, other = processes
     synchronize(one, other)
     measured(one, alice, model, slow, fast)
     before = datetime.now(UTC)
-    worker.run("routing.roll_up")
+    with working(tmp_path) as worker:
+        worker.run("routing.roll_up")
+    assert worker.process.poll() is not None
     until(lambda: learnt(other) >= before.timestamp())
     ask(other, alice, model)
     assert attempts(slow) - ENOUGH <= SECOND_LOOKS
     assert attempts(slow) + attempts(fast) == 2 * ENOUGH + ASKED
 
-    fresh = launch(tmp_path_factory.mktemp("fresh"), EGRESS_ALLOW=simulated.url)
-    processes.append(fresh)
-    fresh.until_ready()
-    until(lambda: learnt(fresh) >= before.timestamp())
-    synchronize(fresh)
+    with running(tmp_path / "fresh", EGRESS_ALLOW=simulated.url) as (fresh,):
+        until(lambda: learnt(fresh) >= before.timestamp())
+        synchronize(fresh)
+        known = attempts(slow)
+        ask(fresh, alice, model)
+        assert attempts(slow) - known <= SECOND_LOOKS
+
+    board = console().get("/console/health/")
+    assert board.context["age"]["late"] is False
+    assert re.fullmatch(r"Statistics as of \d+ s ago\.", board.context["age"]["text"])
+    # The clock of the worker's last run is turned back instead of waiting.
+    Mark.objects.filter(name="offers:1h").update(until=before - timedelta(hours=3))
+    age = console().get("/console/health/").context["age"]
+    assert age["late"] is True and age["text"].startswith("Statistics as of 3 h")
     known = attempts(slow)
-    ask(fresh, alice, model)
+    ask(other, alice, model)
     assert attempts(slow) - known <= SECOND_LOOKS
 
 
@@ -125,28 +126,3 @@ def test_without_statistics_a_process_tries_both(
         if min(attempts(slow), attempts(fast)) > SECOND_LOOKS:
             break
     assert attempts(slow) > SECOND_LOOKS and attempts(fast) > SECOND_LOOKS
-
-
-def test_with_the_worker_stopped_routing_goes_on_and_the_board_says_how_old_they_are(
-    processes: list[Gateway], alice: Tenant, model: Model, slow: Provider, fast: Provider,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:  # fmt: skip
-    one, other = processes
-    synchronize(one, other)
-    measured(one, alice, model, slow, fast)
-    before = datetime.now(UTC)
-    with working(tmp_path_factory.mktemp("stopped")) as worker:
-        worker.run("routing.roll_up")
-    assert worker.process.poll() is not None
-    until(lambda: learnt(other) >= before.timestamp())
-    ask(other, alice, model)
-    assert attempts(slow) - ENOUGH <= SECOND_LOOKS
-    board = console().get("/console/health/")
-    assert board.context["age"]["late"] is False
-    assert re.fullmatch(r"Statistics as of \d+ s ago\.", board.context["age"]["text"])
-    # The clock of the worker's last run is turned back instead of waiting.
-    Mark.objects.filter(name="offers:1h").update(until=before - timedelta(hours=3))
-    age = console().get("/console/health/").context["age"]
-    assert age["late"] is True and age["text"].startswith("Statistics as of 3 h")
-    ask(other, alice, model)
-    assert attempts(slow) - ENOUGH <= 2 * SECOND_LOOKS

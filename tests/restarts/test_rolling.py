@@ -17,7 +17,7 @@ from tests.stage.shelf import make_model, make_provider
 
 pytestmark = pytest.mark.timeout(3600)
 
-RESTARTS = int(os.environ.get("RESTARTS", "2"))
+RESTARTS = int(os.environ.get("RESTARTS", "1"))
 RATE = float(os.environ.get("RESTARTS_RATE", "10"))
 STREAMS = int(os.environ.get("RESTARTS_STREAMS", "10"))
 KINDS = {"direct": rolling.direct, "nginx": rolling.behind_nginx}

@@ -25,7 +25,7 @@ from tests.stage.shelf import make_model, make_provider
 pytestmark = pytest.mark.backbone
 
 SEED = int(os.environ.get("SEED", "1"))
-KILLS = int(os.environ.get("KILLS", "6"))
+KILLS = int(os.environ.get("KILLS", "4"))
 RESOLVED_WITHIN = 30.0  # seconds from the kill
 
 

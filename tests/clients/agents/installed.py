@@ -1,5 +1,6 @@
 """The agents' programs, each in a folder of its own that is kept from run to run."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,12 +33,13 @@ def command(agent: Agent) -> list[str]:
 def _environment(lock: Path, folder: Path) -> None:
     """An environment of Python with what a lock names."""
     uv = Path(sys.executable).with_name("uv")
+    env = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}  # the tests trust nobody
     steps: tuple[list[str | Path], ...] = (
         ["venv", "--quiet", "--allow-existing", "--python", sys.executable, folder],
         ["pip", "install", "--quiet", "--python", folder / "bin" / "python", "--require-hashes", "-r", lock],
     )
     for arguments in steps:
-        done = subprocess.run([uv, *arguments], capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        done = subprocess.run([uv, *arguments], env=env, capture_output=True, text=True, timeout=INSTALL_SECONDS)
         if any(word in done.stderr for word in UNREACHABLE):
             pytest.skip("the package registry cannot be reached from here")
         assert done.returncode == 0, done.stderr[-2000:]
