@@ -47,7 +47,7 @@ conformance: environment ## Prove the API's contract row by row, and write docs/
 pairs: environment ## Prove every pair of client and provider protocol (make test: six tests of ten), and write docs/protocols.md
 	$(BIN)/python -m tests.pairs $(ARGS)
 
-agents: environment ## Have coding agents that nobody here wrote write a file, and frameworks and SDKs loop, over all protocols
+agents: environment ## Have others' coding agents write a file, and frameworks and SDKs loop, over all protocols (make test: some)
 	$(BIN)/python -m tests.clients.agents $(ARGS)
 
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another (make test: half), and print it all
@@ -61,7 +61,7 @@ properties: environment ## Try 400 examples of each property, 20 seeds of the si
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
 		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py $(ARGS)
 
-restarts: environment ## Restart gateways 20 times under load, direct and behind nginx, by one process and two (make test: once)
+restarts: environment ## Restart gateways 20 times (make test: once) under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)
 
 pauses: environment ## Pause gateways, and cut them off, for 40 seconds (make test: makes their leases old)
