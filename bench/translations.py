@@ -142,15 +142,16 @@ def _first(running: Running, provider: SimulatedProvider, client: str, protocol:
             time.sleep(0.001)
         begun = time.perf_counter()
         provider.release()
-        _read_until(line, WORD.encode())
+        seen = _read_until(line, WORD.encode())
         taken = time.perf_counter() - begun
-        _read_until(line, _LAST_CHUNK)
+        _read_until(line, _LAST_CHUNK, seen)  # both may have come at once
     return taken
 
 
-def _read_until(line: socket.socket, end: bytes) -> None:
-    seen = b""
+def _read_until(line: socket.socket, end: bytes, seen: bytes = b"") -> bytes:
+    """The last of what was read, `end` among it; `seen` was read before."""
     while end not in seen:
         if not (part := line.recv(65_536)):
             raise Broken(f"a stream ended without {end!r}")
         seen = seen[-len(end) :] + part
+    return seen

@@ -52,7 +52,7 @@ def stopped() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Iterator[tuple[Path, dict[str, str]]]:
+def their_python() -> Iterator[tuple[Path, dict[str, str]]]:
     """A Python that another user can run, and its environment."""
     with temporary_folder() as folder:
         yield python_for(other_user(), own_folder(folder / "home", 0o755, other_user()))
@@ -458,10 +458,10 @@ def test_a_squatter_in_the_temporary_directory_is_refused(open_folder: Path, tmp
 
 
 @as_root_only
-def test_root_and_another_user_work_side_by_side(open_folder: Path, theirs: tuple[Path, dict[str, str]]) -> None:
+def test_root_and_another_user_work_side_by_side(open_folder: Path, their_python: tuple[Path, dict[str, str]]) -> None:
     """Each from a clone of their own, in either order, and at the same time."""
     other = other_user()
-    python, environment = theirs
+    python, environment = their_python
     clone = copy_of_checkout(open_folder / "clone", other)
     as_other = {"python": python, "env": environment, "cwd": clone, **as_account(other)}
     with Supervised(open_folder / "root") as root:
@@ -476,10 +476,10 @@ def test_root_and_another_user_work_side_by_side(open_folder: Path, theirs: tupl
 
 @as_root_only
 def test_another_users_state_is_refused_with_the_way_out(
-    open_folder: Path, theirs: tuple[Path, dict[str, str]]
+    open_folder: Path, their_python: tuple[Path, dict[str, str]]
 ) -> None:
     other = other_user()
-    python, environment = theirs
+    python, environment = their_python
     clone = copy_of_checkout(open_folder / "clone")
     with Supervised(clone / ".run") as root:
         root.urls()
