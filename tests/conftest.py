@@ -4,9 +4,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from django.conf import LazySettings
+from django.conf import settings as django_settings
 from django.db import connection
+from django.test import override_settings
 from hypothesis import HealthCheck, settings
-from pytest_django.plugin import DjangoDbBlocker
 
 from tests.simulated.process import SimulatedProvider
 from tests.simulated.process import start as start_simulated
@@ -22,17 +24,23 @@ settings.load_profile(os.environ.get("PROPERTIES", "reduced"))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def database(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+def database() -> Iterator[None]:
     """A freshly migrated database, open to every test: the product's processes must see what a test commits."""
-    with django_db_blocker.unblock():
-        name = connection.settings_dict["NAME"]
-        if WORKER:
-            connection.settings_dict["TEST"]["NAME"] = f"test_{name}_{WORKER}"
-        with migrating():
-            connection.creation.create_test_db(verbosity=0, autoclobber=True)
-        yield
-        connection.close()
-        connection.creation.destroy_test_db(name, verbosity=0)
+    name = connection.settings_dict["NAME"]
+    if WORKER:
+        connection.settings_dict["TEST"]["NAME"] = f"test_{name}_{WORKER}"
+    with migrating():
+        connection.creation.create_test_db(verbosity=0, autoclobber=True)
+    yield
+    connection.close()
+    connection.creation.destroy_test_db(name, verbosity=0)
+
+
+@pytest.fixture(name="settings")
+def these_settings() -> Iterator[LazySettings]:
+    """Django's settings; what a test sets there holds to its end."""
+    with override_settings():
+        yield django_settings
 
 
 @pytest.fixture(scope="session")

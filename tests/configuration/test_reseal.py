@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from io import StringIO
 
 import pytest
+from django.conf import LazySettings
 from django.core.management import CommandError, call_command
 from django.db import transaction
-from pytest_django import Settings
 
 from accounts.sealing import CannotOpen, is_current
 from routing.management.commands.reseal import BATCH, reseal
@@ -50,7 +50,7 @@ def current_and_readable(credentials: list[Credential]) -> tuple[int, int]:
     )
 
 
-def test_it_works(settings: Settings) -> None:
+def test_it_works(settings: LazySettings) -> None:
     credentials = make_credentials(3)
     old = settings.SEALING_KEYS
     settings.SEALING_KEYS = [new_key(), *old]
@@ -62,7 +62,7 @@ def test_it_works(settings: Settings) -> None:
     assert current_and_readable(credentials) == (3, 3)
 
 
-def test_a_second_time_changes_nothing(settings: Settings) -> None:
+def test_a_second_time_changes_nothing(settings: LazySettings) -> None:
     credentials = make_credentials(2)
     ours = Credential.objects.filter(pk__in=[row.pk for row in credentials])
     settings.SEALING_KEYS = [new_key(), *settings.SEALING_KEYS]
@@ -72,7 +72,7 @@ def test_a_second_time_changes_nothing(settings: Settings) -> None:
     assert set(ours.values_list("sealed", flat=True)) == before
 
 
-def test_it_goes_on_where_it_was_stopped(settings: Settings) -> None:
+def test_it_goes_on_where_it_was_stopped(settings: LazySettings) -> None:
     credentials = make_credentials(2 * BATCH + 10)
     ours = Credential.objects.filter(pk__in=[row.pk for row in credentials])
     settings.SEALING_KEYS = [new_key(), *settings.SEALING_KEYS]
@@ -89,7 +89,7 @@ def test_it_goes_on_where_it_was_stopped(settings: Settings) -> None:
     assert current_and_readable(credentials) == (2 * BATCH + 10, 2 * BATCH + 10)
 
 
-def test_what_no_key_opens_is_named_and_left_as_it_is(settings: Settings) -> None:
+def test_what_no_key_opens_is_named_and_left_as_it_is(settings: LazySettings) -> None:
     lost, kept = make_credentials(1)[0], make_credentials(1)[0]
     settings.SEALING_KEYS = [new_key(), *settings.SEALING_KEYS]
     Credential.objects.filter(pk=lost.pk).update(sealed=kept.sealed)  # sealed for another row
@@ -103,7 +103,7 @@ def test_what_no_key_opens_is_named_and_left_as_it_is(settings: Settings) -> Non
         lost.secret()
 
 
-def test_an_empty_credential_is_passed_over(settings: Settings) -> None:
+def test_an_empty_credential_is_passed_over(settings: LazySettings) -> None:
     (credential,) = make_credentials(1)
     Credential.objects.filter(pk=credential.pk).update(sealed="")
     settings.SEALING_KEYS = [new_key(), *settings.SEALING_KEYS]

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import openai
 import pytest
+from django.conf import LazySettings
 from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection, transaction
 from django.utils import timezone
-from pytest_django import Settings
 
 from accounts.sealing import CannotOpen, current_head, open_bytes
 from billing.backbone.connections import Connections
@@ -176,7 +176,7 @@ def undone() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def test_a_new_sealing_key_takes_over(mine: openai.OpenAI, settings: Settings) -> None:
+def test_a_new_sealing_key_takes_over(mine: openai.OpenAI, settings: LazySettings) -> None:
     made = [row(upload(mine).id).id for _ in range(3)]
     with undone():
         StoredFile.objects.exclude(pk__in=made).delete()

@@ -4,7 +4,7 @@ import base64
 from uuid import UUID
 
 import pytest
-from pytest_django import Settings
+from django.conf import LazySettings
 
 from gateway.protocols.sides import Kept
 from gateway.request.sealed_ids import opened, seal
@@ -20,7 +20,7 @@ def sealed() -> str:
 
 
 @pytest.fixture(autouse=True)
-def keys(settings: Settings) -> Settings:
+def keys(settings: LazySettings) -> LazySettings:
     settings.SEALING_KEYS = [OLDER]
     return settings
 
@@ -32,7 +32,7 @@ def refused(id: str, organization: UUID = ALICE) -> str:
     return caught.value.message
 
 
-def test_it_opens_for_its_organization_and_after_a_new_key(keys: Settings) -> None:
+def test_it_opens_for_its_organization_and_after_a_new_key(keys: LazySettings) -> None:
     id = sealed()
     assert opened(id, ALICE) == KEPT
     keys.SEALING_KEYS = [NEWER, OLDER]

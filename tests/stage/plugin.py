@@ -28,6 +28,7 @@ cleanup = ExitStack()
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
     """Sets the environment the product is tested in."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
     os.environ["DATABASE_ROLE"] = "owner"  # whatever the product does runs in processes or roles of its own
     os.environ.setdefault("SECRET_KEY", secrets.token_urlsafe(50))
     os.environ.setdefault("KEY_PEPPERS", secrets.token_urlsafe(32))
@@ -39,6 +40,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     named = os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")
     if not (named or hands_out):
         os.environ.update(cleanup.enter_context(first_free_engines()).urls)
+    # Django by itself: a plugin that sets it up brings each test eight fixtures, which cost more than most tests.
+    import django
+    from django.test.utils import setup_test_environment
+
+    django.setup()
+    setup_test_environment(debug=False)
     if not hands_out:
         gc.disable()  # until everything is collected: nothing of it is garbage
     return (yield)
