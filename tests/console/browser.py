@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from django.db import connection, models
 from django.test import Client
+from django.test.client import ClientHandler
 from django.urls import reverse
 from django.utils import timezone
 
@@ -34,8 +35,16 @@ def console_role() -> Iterator[None]:
             cursor.execute("reset role")
 
 
+HANDLERS = {enforces: ClientHandler(enforces) for enforces in (False, True)}
+
+
 class Console(Client):
     """Django's test client in the console's role."""
+
+    def __init__(self, enforce_csrf_checks: bool = False, **defaults: Any) -> None:
+        super().__init__(enforce_csrf_checks, **defaults)
+        # One for all, as in a process that serves: a fresh one looks through every file of every package that has any.
+        self.handler = HANDLERS[enforce_csrf_checks]
 
     def request(self, **request: Any) -> Any:
         """Sends a request."""

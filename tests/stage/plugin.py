@@ -8,9 +8,11 @@ hands tests out to others (`-n`) has none.
 import gc
 import os
 import secrets
+import sys
 from base64 import urlsafe_b64encode
-from collections.abc import Generator
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +69,37 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_xdist_setupnodes() -> None:
-    """After Ctrl-C each worker has time to stop its processes and engines; by default it is killed after 10 seconds."""
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """After Ctrl-C each worker has time to stop its processes and engines; by default it is killed after 10 seconds.
+
+    In a fresh checkout each would besides rewrite the asserts of every test module for itself: it is done here, once.
+    """
     from xdist.workermanage import NodeManager
 
     NodeManager.EXIT_TIMEOUT = 60
+    named = [Path(argument.split("::")[0]) for argument in config.args]
+    modules = [module for path in named for module in (path.rglob("test_*.py") if path.is_dir() else [path])]
+    cores = len(os.sched_getaffinity(0))
+    fork = get_context("fork")
+    shares = [fork.Process(target=rewrite, args=(config, modules[core::cores])) for core in range(cores)]
+    for share in shares:
+        share.start()
+    for share in shares:
+        share.join()
+
+
+def rewrite(config: pytest.Config, modules: Sequence[Path]) -> None:
+    """Puts what pytest makes of test modules where it looks before it makes it."""
+    from _pytest.assertion import rewrite as made
+
+    for module in modules:
+        folder = made.get_cache_dir(module)
+        kept = folder / (module.stem + made.PYC_TAIL)
+        if sys.dont_write_bytecode or not made.try_makedirs(folder) or made._read_pyc(module, kept):
+            continue
+        with suppress(SyntaxError):  # told by the worker that collects it
+            source, code = made._rewrite_test(module, config)
+            made._write_pyc(config.stash[made.assertstate_key], code, source, kept)
 
 
 def first_free_engines() -> "Engines":
