@@ -109,6 +109,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
         while (reply := await dialling.reply()) is None:
             yield writer.keep_alive
         most_bytes = candidate.output_cap * call.asked.n * BYTES_A_TOKEN + SPARE_BYTES
+        came = 0  # bytes; a text has at most three times as many, of which each stood for one that is no UTF-8
         waiting: list[bytes] = []  # nothing goes out before something meaningful is there
         try:
             while not reader.complete:
@@ -121,6 +122,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                     yield writer.keep_alive
                     continue
                 if data:
+                    came += len(data)
                     if generation.drain is not None:
                         generation.drain.read(len(data))
                     if reading.is_small(reader, data):
@@ -140,7 +142,7 @@ async def _answer(process: Process, generation: Generation) -> AsyncGenerator[by
                         pace.told()
                 if reader.fault:  # it waited for the frames before it
                     raise reader.fault
-                if reader.relayed_bytes > most_bytes and reader.abandoned is None:
+                if came * 3 > most_bytes and reader.relayed_bytes > most_bytes and reader.abandoned is None:
                     too_long = _too_long(most_bytes)
                     if reader.stopped or not reader.abandon(too_long):
                         raise too_long

@@ -72,6 +72,7 @@ _INSIDE = {
     section: {name.partition(".")[2]: place for name, place in _BUCKETS.items() if name.startswith(section + ".")}
     for section in _SECTIONS
 }
+_PLAIN = {"prompt_tokens", "completion_tokens", "total_tokens"}
 # Under these names one protocol counts what its `input_tokens` leave out; beside `prompt_tokens` they are inside.
 _OUTSIDE = ("cache_read_input_tokens", "cache_creation_input_tokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 # Some servers say whose way of counting theirs is; in these the prompt leaves out what was cached.
@@ -86,6 +87,8 @@ def read(usage: Any) -> Counts:
     """The counts of an upstream's usage object; those that are null or absent are not in it. Raises `BadUsage`."""
     if type(usage) is not dict:
         raise BadUsage("usage is not an object")
+    if usage.keys() == _PLAIN and (plain := _plain(**usage)):
+        return plain
     counts: Counts = {}
     ranks: dict[str, int] = {}
     for name, value in usage.items():
@@ -101,6 +104,15 @@ def read(usage: Any) -> Counts:
                     _note(counts, ranks, place, inner, count)
     if "cached" in counts or "written" in counts:
         counts["outside"] = _counted_outside(usage, counts)
+    return counts
+
+
+def _plain(prompt_tokens: Any, completion_tokens: Any, total_tokens: Any) -> Counts | None:
+    """The counts of an object that has these three and nothing else, as many servers send. None: one is no count."""
+    counts = {"prompt": prompt_tokens, "completion": completion_tokens, "total": total_tokens}
+    for count in counts.values():
+        if type(count) is not int or not 0 <= count <= LARGEST:
+            return None
     return counts
 
 
