@@ -2,8 +2,8 @@
 
 Usage rows and holds name organization, project, key, model and provider by id or as text and outlive them. Money is
 `numeric(24,12)` dollars, exact for rates of six decimals per million tokens; an unknown price is NULL, never 0. The hot
-tables (Counter, Lease, Hold, Attempt, Usage, LedgerEntry) are written by the functions in `billing/sql/` alone, carry
-no enforced foreign keys, and Usage and Attempt are partitioned by month on their time-ordered ids.
+tables (Counter, Lease, Hold, KeptAnswer, Attempt, Usage, LedgerEntry) are written by the functions in `billing/sql/`
+alone, carry no enforced foreign keys, and Usage and Attempt are partitioned by month on their time-ordered ids.
 """
 
 from typing import Any
@@ -246,6 +246,52 @@ class Hold(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class KeptAnswer(models.Model):
+    """What a client was told under an idempotency key, for 24 hours; or that a request under it is on its way.
+
+    `id` stands for organization, API key, endpoint and the client's own word, `fingerprint` for what was asked: both
+    are hashes under a pepper, and `content` is sealed. Written only by `billing/sql/answers.sql`.
+    """
+
+    class State(models.TextChoices):
+        """How far it is."""
+
+        RUNNING = "running", "Running"
+        DONE = "done", "Kept"
+        LOST = "lost", "Not kept: too long"
+
+    id = models.UUIDField(primary_key=True)
+    fingerprint = models.UUIDField()
+    organization = models.UUIDField()
+    key = models.UUIDField()
+    generation = models.UUIDField()  # that answers, or has answered
+    lease = models.UUIDField()
+    state = models.CharField(max_length=8, choices=State.choices)
+    content = models.BinaryField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["created_at"], name="answer_by_age"),  # the pruning task
+            models.Index(fields=["lease"], name="answer_by_lease", condition=models.Q(state="running")),  # strays
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.generation}: {self.state}"
+
+
+class KeptShare(models.Model):
+    """How many bytes of answers were kept for an organization in an `hour` (UTC, where it begins)."""
+
+    pk = models.CompositePrimaryKey("organization", "hour")
+    organization = models.UUIDField()
+    hour = models.DateTimeField()
+    bytes = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.organization} {self.hour:%Y-%m-%d %H}: {self.bytes}"
 
 
 class Status(models.TextChoices):

@@ -9,11 +9,11 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
-from billing.backbone.spool import orphans
+from billing.backbone.spool import batches, orphans
 from billing.rollups import prune_usage, roll_up_usage
 
 MONTHS_AHEAD = 3
-SETTLED_AT_ONCE = 256
+PRUNED_AT_ONCE = 10_000
 GAP, DEAD = (f"{span.total_seconds()} seconds" for span in (LONGEST_GAP, DEAD_AFTER))
 
 logger = logging.getLogger(__name__)
@@ -34,9 +34,8 @@ def resolve_dead_holds() -> None:
     with connection.cursor() as cursor:
         try:
             for lease, lines in orphans(settings.SPOOL_DIR):
-                for start in range(0, len(lines), SETTLED_AT_ONCE):
-                    batch = b",".join(lines[start : start + SETTLED_AT_ONCE])
-                    cursor.execute("select billing_settle(%s::jsonb)", [f"[{batch.decode()}]"])
+                for batch in batches(lines):
+                    cursor.execute("select billing_settle(%s::jsonb)", [f"[{b','.join(batch).decode()}]"])
                 cursor.execute(BURY, [lease])
         except (DatabaseError, OSError):  # what the tables do not take a gateway puts aside
             logger.exception("a spool was not drained")
@@ -50,10 +49,14 @@ def resolve_dead_holds() -> None:
 @shared_task(name="billing.prune")
 def prune() -> None:
     """Deletes what nobody reads any more: notes of changes and windows of limits after an hour, leases of long dead
-    processes without holds, hours of usage whose days are kept.
+    processes without holds, hours of usage whose days are kept, answers kept for idempotency keys after 24 hours.
     """
     prune_usage()
     with connection.cursor() as cursor:
+        pruned = PRUNED_AT_ONCE
+        while pruned == PRUNED_AT_ONCE:
+            cursor.execute("select billing_prune_answers(%s)", [PRUNED_AT_ONCE])
+            (pruned,) = cursor.fetchone()
         cursor.execute("delete from accounts_change where at < now() - interval '1 hour'")
         cursor.execute(
             "delete from billing_counter"

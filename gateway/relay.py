@@ -50,13 +50,17 @@ SPARE_BYTES = 65_536
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
     """Answers a call: parts of the stream, or the whole body as the only part."""
+    keeping = call.keeping
     async with Generation(process, call) as generation:
+        event = partial(_error_event, generation)
         try:
             while True:
                 parts = _answer(process, generation)
                 try:
                     async for part in parts:
                         generation.begun = True
+                        if keeping is not None:
+                            keeping.take(part)
                         yield part
                     break
                 except UpstreamFault as fault:
@@ -67,22 +71,22 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             last = await generation.complete()
         except GatewayError as error:
             error.told = error.told or (call.passes and isinstance(error, UpstreamFault))
-            await generation.fail(error)
+            await generation.fail(error, event)
             if not generation.begun:
                 error.headers["x-generation-id"] = call.id
                 raise
             let_go(error)
-            yield _error_event(generation, error)
+            yield generation.told or event(error)
             return
         except asyncio.CancelledError:
             reason = generation.was_cut()
             if reason is None:
                 raise
-            await generation.fail(reason)
+            await generation.fail(reason, event)
             if not generation.begun:
                 reason.headers["x-generation-id"] = call.id
                 raise reason from None
-            yield _error_event(generation, reason)
+            yield generation.told or event(reason)
             return
         yield last
 

@@ -102,6 +102,8 @@ FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 # What a project may upload in an hour, deleted or not; 0: as much as it likes.
 FILES_PROJECT_HOURLY_BYTES = env.int("FILES_PROJECT_HOURLY_BYTES", default=2 * 1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
+# What an organization may have kept of answers to requests with an Idempotency-Key in 24 hours; 0: as much as it likes.
+IDEMPOTENCY_ORGANIZATION_BYTES = env.int("IDEMPOTENCY_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
 # Answers whose clients have left, read on for what the provider counts: how many at a time in a process, and for how

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from billing.backbone.admission import MOST_PATIENCE, PATIENCE, Admission
+from billing.backbone.claims import Claims
 from billing.backbone.connections import Connections, DatabaseAway
 from billing.backbone.leases import Lease
 from billing.backbone.settlement import Settler
@@ -20,18 +21,29 @@ KEPT = 3  # connections that stay open: a hold, an attempt and a settlement at o
 class Backbone:
     """One a process, made and used inside its event loop. `url` is the app role's, `spool_dir` survives restarts.
 
-    `most` is how many connections it has at most, `patience` how long a request waits for its hold: at least, at most.
+    `most` is how many connections it has at most, `patience` how long a request waits for its hold: at least, at most;
+    `kept_bytes` what an organization may have kept of answers in 24 hours, 0: any number.
     """
 
     def __init__(
-        self, url: str, spool_dir: Path, most: int = 6, patience: tuple[float, float] = (PATIENCE, MOST_PATIENCE)
+        self,
+        url: str,
+        spool_dir: Path,
+        most: int = 6,
+        patience: tuple[float, float] = (PATIENCE, MOST_PATIENCE),
+        kept_bytes: int = 0,
     ) -> None:
         self.connections = Connections(url, most, keep=KEPT)
         self.lease = Lease(self.connections, new_id())
         self.spool = Spool(spool_dir, self.lease.id)
         self.admission = Admission(self.connections, self.lease, patience)
-        self.settler = Settler(self.connections, self.spool, self.admission.forget)
+        self.claims = Claims(self.connections, self.lease, lambda: self.admission.patience, kept_bytes)
+        self.settler = Settler(self.connections, self.spool, self._settled)
         self._upkeep: list[asyncio.Task[None]] = []
+
+    def _settled(self, ids: list[str]) -> None:
+        self.admission.forget(ids)
+        self.claims.forget(ids)
 
     async def start(self) -> None:
         """Takes the lease, opens connections and starts the upkeep; a database that is away is waited for in the
@@ -55,6 +67,7 @@ class Backbone:
                 await self.settler.drain_spool(self.lease.bury)
                 if second % 5 == 0:
                     await self.admission.give_back()
+                    await self.claims.give_back_strays()
             except DatabaseAway:
                 continue
             except Exception:  # the upkeep must outlive whatever one round of it meets
@@ -72,6 +85,7 @@ class Backbone:
         try:
             await self.settler.drain_spool()
             await self.admission.give_back()
+            await self.claims.give_back_strays()
             await self.lease.bury(self.lease.id)
             buried = True
         except DatabaseAway as error:

@@ -7,7 +7,7 @@ fsynced line in the spool; both paths are idempotent by the generation's id.
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
@@ -18,11 +18,14 @@ import msgspec
 
 from billing.backbone.batches import GroupCommit
 from billing.backbone.connections import Connections, DatabaseAway
-from billing.backbone.spool import Gone, Line, Spool, SpoolFull
+from billing.backbone.spool import Gone, Line, Spool, SpoolFull, batches
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 0.5  # seconds a commit may take before the spool stands in for it
+CONCLUDE = "select id, overrun from billing_conclude(%s::jsonb)"
+CONCLUDE_KEPT = "select id, overrun from billing_conclude_kept(%s::jsonb)"
+KEPT = b'"kept":{'  # in the line of a settlement that has an answer to keep
 
 
 class Try(msgspec.Struct):
@@ -43,6 +46,16 @@ class Try(msgspec.Struct):
     credential: UUID | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is kept of an answer for whoever sends its request again: the claim's id, and sealed bytes.
+
+    None: it is too much to keep.
+    """
+
+    id: UUID
+    content: bytes | None
 
 
 class Settlement(msgspec.Struct):
@@ -94,6 +107,7 @@ class Settlement(msgspec.Struct):
     arithmetic: list[dict[str, Any]] = []
     plan: dict[str, Any] | None = None
     hard: bool = False  # it was held on a hard budget, which bounds what is taken of its charge
+    kept: Kept | msgspec.UnsetType = msgspec.UNSET  # few have it, and the lines of the others do not name it
 
 
 def encode(settlement: Settlement) -> Line:
@@ -183,7 +197,7 @@ class Ending:
 class Settler:
     """The process's way to settlements. `settled` is told whose ends are in the tables."""
 
-    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[Iterable[str]], None]) -> None:
+    def __init__(self, connections: Connections, spool: Spool, settled: Callable[[list[str]], None]) -> None:
         self._connections = connections
         self._spool = spool
         self._settled = settled
@@ -210,13 +224,18 @@ class Settler:
             self._homeless.append((ending.id, ending.line))
 
     async def _commit(self, lines: list[Line]) -> list[None]:
+        for some in batches(lines):
+            await self._conclude(some)
+        return [None] * len(lines)
+
+    async def _conclude(self, lines: list[Line]) -> None:
         items = b"[" + b",".join(lines) + b"]"
-        rows = await self._connections.run("select id, overrun from billing_conclude(%s::jsonb)", [items.decode()])
+        conclude = CONCLUDE_KEPT if any(KEPT in line for line in lines) else CONCLUDE
+        rows = await self._connections.run(conclude, [items.decode()])
         self._settled([id.hex for id, _ in rows])
         if overruns := {id.hex: overrun for id, overrun in rows if overrun}:
             for ending in self._open:
                 ending.overrun = overruns.get(ending.id, ending.overrun)
-        return [None] * len(lines)
 
     def try_again(self) -> None:
         """Places what neither the database nor the disk has taken."""

@@ -23,6 +23,7 @@ Send = Callable[[list[Line]], Awaitable[None]]
 Gone = Callable[[UUID], Awaitable[None]]
 
 AT_ONCE = 256  # lines a `send`
+BYTES_AT_ONCE = 4 << 20  # and bytes, unless a line has more: PostgreSQL reads them in well under its timeout
 ROOM = 16 << 20  # free bytes below which the disk counts as full: some thousand open requests' lines
 PROBE = b"\n" * 65_536  # blank lines mean nothing, should they stay
 
@@ -198,9 +199,23 @@ def complete_lines(data: bytes) -> list[Line]:
     return [line for line in data.split(b"\n")[:-1] if line]
 
 
+def batches(lines: list[Line]) -> Iterator[list[Line]]:
+    """The lines in order, so many at a time as one statement takes: an answer to be kept makes a long one."""
+    batch: list[Line] = []
+    size = 0
+    for line in lines:
+        if batch and (len(batch) == AT_ONCE or size + len(line) > BYTES_AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line)
+    if batch:
+        yield batch
+
+
 async def _send_all(lines: list[Line], send: Send) -> None:
-    for start in range(0, len(lines), AT_ONCE):
-        await send(lines[start : start + AT_ONCE])
+    for batch in batches(lines):
+        await send(batch)
 
 
 def _contents(file: int, start: int) -> bytes:

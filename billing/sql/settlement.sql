@@ -287,11 +287,13 @@ begin
 end
 $$;
 
--- As processes from before `billing_conclude` call it.
+-- As processes from before `billing_conclude` call it, and whoever drains the spool of a dead one.
 create or replace function billing_settle(p_items jsonb)
 returns table (id uuid, outcome text)
-language sql as $$
-    select c.id, c.outcome from billing_conclude(p_items) c
+language plpgsql as $$
+begin
+    return query select c.id, c.outcome from billing_conclude_kept(p_items) c;
+end
 $$;
 
 -- Ends holds whose rows the caller has locked, without a settlement: the tenant pays nothing. p_cost is the provider's

@@ -17,6 +17,11 @@ from gateway.wire.errors import GatewayError
 
 JSON = b"application/json"
 RATE_HEADERS = (b"retry-after", b"ratelimit-", b"x-ratelimit-")
+STREAM_HEADERS = {
+    b"content-type": b"text/event-stream; charset=utf-8",
+    b"cache-control": b"no-cache, no-transform",
+    b"x-accel-buffering": b"no",  # nginx must not wait for a full buffer
+}
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -49,7 +54,7 @@ class Streamed(Answer):
 
     __slots__ = ("parts",)
 
-    def __init__(self, first: bytes, parts: AsyncGenerator[bytes], media_type: bytes) -> None:
+    def __init__(self, first: bytes, parts: AsyncGenerator[bytes], media_type: bytes | None) -> None:
         super().__init__(first, media_type)
         self.parts = parts
 
@@ -70,9 +75,8 @@ class EventStream(Streamed):
     __slots__ = ()
 
     def __init__(self, first: bytes, parts: AsyncGenerator[bytes]) -> None:
-        super().__init__(first, parts, b"text/event-stream; charset=utf-8")
-        self.headers[b"cache-control"] = b"no-cache, no-transform"
-        self.headers[b"x-accel-buffering"] = b"no"  # nginx must not wait for a full buffer
+        super().__init__(first, parts, None)
+        self.headers |= STREAM_HEADERS
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Answer:

@@ -1,12 +1,14 @@
 """POST /v1/chat/completions, whose story `gateway/relay.py` tells, and POST /v1/route, which only looks."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from django.http import HttpRequest
 
 from billing.ids import new_hex
-from gateway.door.answers import JSON, Answer, EventStream, json_answer, raw
-from gateway.door.view import ApiView
+from gateway.door.answers import JSON, STREAM_HEADERS, Answer, EventStream, json_answer, raw
+from gateway.door.view import ApiView, failure
+from gateway.endpoints import idempotency
 from gateway.endpoints.queueing import Queue
 from gateway.files.named import look_up_files
 from gateway.generation import counting, explaining
@@ -17,7 +19,7 @@ from gateway.protocols.openai_chat import ChatRequest, parse
 from gateway.relay import relay
 from gateway.request.naming import find
 from gateway.request.parameters import IGNORED_HEADER, header_value
-from gateway.request.planning import prepare
+from gateway.request.planning import Call, prepare
 from gateway.wire import strict_json
 from gateway.wire.errors import GatewayError, InvalidRequest, RateLimited, let_go
 from gateway.wire.strict_json import BadJson
@@ -56,41 +58,75 @@ class ChatCompletions(Chat):
     """POST /v1/chat/completions."""
 
     endpoint = "chat/completions"
+    refusal: Answer | None = None  # what the client is told, where that is kept
 
     async def post(self, request: HttpRequest, **path: str) -> Answer:
-        """Answers a chat completion, streamed or whole."""
+        """Answers a chat completion, streamed or whole; or tells again what a request before it was told."""
         here = process.current()
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_hex()
         asked = await self.asked(here, **path)
-        explain = explaining.wished(self.fields)
-        call = None
+        keeping = None
+        if idempotency.FIELD in self.fields:
+            tell = partial(self._refuse, asked=asked)
+            found = await idempotency.claimed(self, here, id, path, self._head, tell)
+            if isinstance(found, Answer):
+                return found
+            keeping = found
         try:
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
             self.call = call
-            call.explain, call.arrival = explain, self.arrival
+            call.explain, call.arrival, call.keeping = explaining.wished(self.fields), self.arrival, keeping
             parts = relay(here, call)
             try:
                 first = await anext(parts)
             except RateLimited as refused:
                 first, parts = await queue.wait(here, call, refused)
         except GatewayError as error:
-            retell(error, asked)
-            if explain and (plan := call.plan if call else error.plan):
-                error.more.setdefault(explaining.FIELD, explaining.told(plan))
+            if self.refusal is not None:
+                return self.refusal
+            self._explain(error, asked)
             raise
+        finally:
+            if keeping is not None and not keeping.held:
+                here.backbone.claims.give_back(keeping.claim)
+                keeping.drop()
         answer: Answer
         if asked.stream:
             answer = EventStream(first, parts)
-            if asked.spoken is not None:
-                answer.headers[b"content-type"] = asked.spoken.stream_type.encode()
         else:
             await parts.aclose()
             answer = Answer(first, JSON)
-        answer.headers[b"x-generation-id"] = id.encode()
-        if ignored := call.ignored:
-            answer.headers |= raw({IGNORED_HEADER: header_value(ignored)})
+        answer.headers |= _named(call)
         return answer
+
+    def _head(self) -> tuple[int, dict[bytes, bytes]]:
+        """The status and the headers of an answer that goes well."""
+        assert self.call is not None
+        headers = STREAM_HEADERS if self.call.asked.stream else {b"content-type": JSON}
+        return 200, headers | _named(self.call)
+
+    def _refuse(self, error: GatewayError, asked: ChatRequest) -> Answer:
+        """What the client is told of an error before its answer has begun, made once."""
+        self._explain(error, asked)
+        self.refusal = failure(error, self.request_id, self.dialect, self.protocol)
+        return self.refusal
+
+    def _explain(self, error: GatewayError, asked: ChatRequest) -> None:
+        """In the client's own words, and with the plan if it wants that."""
+        retell(error, asked)
+        if explaining.wished(self.fields) and (plan := self.call.plan if self.call else error.plan):
+            error.more.setdefault(explaining.FIELD, explaining.told(plan))
+
+
+def _named(call: Call) -> dict[bytes, bytes]:
+    """What the headers of an answer say of its call."""
+    headers = {b"x-generation-id": call.id.encode()}
+    if call.asked.stream and call.asked.spoken is not None:
+        headers[b"content-type"] = call.asked.spoken.stream_type.encode()
+    if ignored := call.ignored:
+        headers |= raw({IGNORED_HEADER: header_value(ignored)})
+    return headers
 
 
 class Count(Chat):

@@ -9,6 +9,7 @@ place: else the answer is read on in the same task, for what the provider counts
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -38,6 +39,7 @@ from gateway.generation.usage_row import facts, settlement
 from gateway.process import telemetry
 from gateway.process.deadline import NEVER, Deadline, boot_time
 from gateway.process.drains import Drain
+from gateway.process.keeping import Keeping
 from gateway.process.memory import NoRoom
 from gateway.process.process import Process
 from gateway.request.planning import Call
@@ -66,6 +68,7 @@ class Generation:
     - `drain`: the client has left, or wants no more of the text, and the answer is read on
     - `deadline`: of the task that holds; `ends_by`: when it is cut at the latest, before its hold is taken for free
     - `created`: seconds since 1970, the same in all that the client sees
+    - `told`: the last part of an answer that is kept, as it was settled
     """
 
     def __init__(self, process: Process, call: Call) -> None:
@@ -92,6 +95,7 @@ class Generation:
         self.drain: Drain | None = None
         self._lost: list[Try] = []  # their rows may have been written, and nobody dialled
         self._bill: Bill | None = None  # once settled
+        self.told: bytes | None = None
 
     @property
     def organization(self) -> UUID:
@@ -127,6 +131,8 @@ class Generation:
             attempt.given_up()
             raise
         self._held = held
+        if self.call.keeping is not None:
+            self.call.keeping.held = True
         attempt.row.started_at = held.admitted_at
         self._go_on_with(attempt)
         return self
@@ -359,32 +365,39 @@ class Generation:
         assert attempt.reader is not None
         ending = self._settle(_COMPLETED, None)
         assert self._bill is not None
-        attempt.reader.set_usage(self._bill.tokens)
+        if self.told is None:
+            attempt.reader.set_usage(self._bill.tokens)
         try:
             await ending
         except SpoolFull as error:
             raise unavailable(30) from error
-        charge = self._bill.charge
-        attempt.reader.set_cost(charge if charge is None else charge - ending.overrun)
         if self.call.conversation is not None:
             offer = attempt.candidate.offer.id
             self._process.seats.take(self.call.conversation, offer, time.monotonic(), self.call.seat_seconds)
+        if self.told is not None:
+            return self.told
+        charge = self._bill.charge
+        attempt.reader.set_cost(charge if charge is None else charge - ending.overrun)
         return explaining.final(attempt.reader.final(), self.call, self.attempts)
 
-    async def fail(self, error: GatewayError) -> None:
+    async def fail(self, error: GatewayError, event: Callable[[GatewayError], bytes]) -> None:
         """Settles a failed one; returns when that is durable, or cannot be: nothing final goes out after it.
 
-        An answer that was complete when it was cut, or that nothing took, has been settled as such already.
+        `event` is how a stream tells of it, should it be kept. An answer that was complete when it was cut, or that
+        nothing took, has been settled as such already.
         """
         ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated) else Status.FAILED
-        ending = self._ending or self._settle(ended, error)
+        ending = self._ending or self._settle(ended, error, event)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
             await ending
 
-    def _settle(self, status: Status, error: BaseException | None) -> Ending:
+    def _settle(
+        self, status: Status, error: BaseException | None, event: Callable[[GatewayError], bytes] | None = None
+    ) -> Ending:
         """Queues the settlement, synchronously."""
         assert self._held is not None
+        whole = status is _COMPLETED
         if self._left:
             status = Status.CANCELLED
         ended = status.value
@@ -404,6 +417,8 @@ class Generation:
         if status is _COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
         self.call.settled = row
+        if self.call.keeping is not None:
+            self._keep(self.call.keeping, row, whole, error, event)
         self._ending = self._process.backbone.settler.settle(row)
         if self.drain is not None:
             self.drain.close(owed.basis == Basis.REPORTED)
@@ -412,6 +427,43 @@ class Generation:
             learn(self._process.lengths, self.call, self.attempt.candidate, owed.tokens)
             learn_text(self._process.tokenizers, self.attempt.candidate, self.attempt.reader)
         return self._ending
+
+    def _keep(
+        self,
+        keeping: Keeping,
+        row: Settlement,
+        whole: bool,
+        error: BaseException | None,
+        event: Callable[[GatewayError], bytes] | None,
+    ) -> None:
+        """What is told goes with the settlement, in one commit: so it is made before, and told as it was kept. Only a
+        charge that a hard budget cuts is known later; the cost in the answer is then the whole.
+
+        Kept is a whole answer, also one that nobody waits for any more, and what a provider's failure made of it. Not
+        what was cut short because somebody left, the key ended or we stop; nor what says when to come back, as the same
+        request again is what it asks for; nor what was never sent.
+        """
+        reader = self.attempt.reader
+        if whole:
+            assert reader is not None and self._bill is not None
+            reader.set_usage(self._bill.tokens)
+            reader.set_cost(self._bill.charge)
+            self.told = explaining.final(reader.final(), self.call, self.attempts)
+            row.kept = keeping.answered(self.told)
+            return
+        lasting = isinstance(error, UpstreamFault) and error.sent and error.retry_after is None and not self._left
+        if not lasting or event is None:
+            self._process.backbone.claims.give_back(keeping.claim)
+            keeping.drop()
+            return
+        assert isinstance(error, UpstreamFault)
+        explaining.beside(error, self.call, self.attempts)
+        if self.begun:
+            self.told = event(error)
+            row.kept = keeping.answered(self.told)
+        else:
+            error.headers["x-generation-id"] = self.call.id
+            row.kept = keeping.refused(error)
 
     def _count(self, row: Settlement, owed: Bill) -> None:
         telemetry.generations.count(row.status)

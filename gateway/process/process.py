@@ -88,6 +88,7 @@ class Process:
             settings.SPOOL_DIR,
             settings.DATABASE_PAID_CONNECTIONS,
             (settings.HOLD_SECONDS, settings.HOLD_SECONDS_MOST),
+            settings.IDEMPOTENCY_ORGANIZATION_BYTES,
         )
         self.pools = Pools(settings.DATABASE_APP_URL, self.backbone.connections)
         self.database = Database(self.pools)

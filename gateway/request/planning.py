@@ -11,6 +11,7 @@ from msgspec import Struct
 from accounts.callers import Caller
 from billing.backbone.settlement import Settlement
 from gateway.process.arrivals import Arrival
+from gateway.process.keeping import Keeping
 from gateway.process.process import Process
 from gateway.process.seats import SEAT_SECONDS, conversation, kept_seconds
 from gateway.process.snapshot import Snapshot
@@ -54,6 +55,7 @@ class Call(Struct):
     - `settled`: its usage row, once it has ended
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
     - `arrival`: to be told of the hold
+    - `keeping`: where its answer is kept, for a client that sent an Idempotency-Key
     """
 
     id: str  # 32 hex digits
@@ -73,6 +75,7 @@ class Call(Struct):
     settled: Settlement | None = None
     careful: bool = False
     arrival: Arrival | None = None
+    keeping: Keeping | None = None
     _fits: dict[int, Fit] = {}  # by offer
 
     @property

@@ -8,6 +8,7 @@
     ├── Forbidden                     403  the key is good but may not do this
     ├── NotFound                      404  also another tenant's object
     ├── MethodNotAllowed              405
+    ├── Conflict                      409  what an Idempotency-Key stands for is on its way, or is something else
     ├── InsufficientCredit            402  a budget has no room; SDKs do not retry it
     ├── RateLimited                   429  with Retry-After
     ├── TooManyReads                  422  of the management endpoints, as their documents have it; with Retry-After
@@ -128,6 +129,10 @@ class NotFound(GatewayError):
 
 class MethodNotAllowed(GatewayError):
     status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+
+class Conflict(GatewayError):
+    status, type, code = 409, "invalid_request_error", "conflict"
 
 
 class InsufficientCredit(GatewayError):
