@@ -123,7 +123,7 @@ class OnLeave(models.TextChoices):
 
     STOP = "stop", "Stop: leave the provider at once, and estimate"
     DRAIN = "drain", "Drain: read the provider on for its usage, for a while"
-    FINISH = "finish", "Finish: read the provider to its end"
+    FINISH = "finish", "Finish: read the provider to its end, and keep the answer under its Idempotency-Key"
 
 
 class ApiKey(models.Model):
@@ -176,7 +176,8 @@ class ApiKey(models.Model):
         choices=OnLeave.choices,
         default=OnLeave.DRAIN,
         db_default=OnLeave.DRAIN,
-        help_text="What becomes of an answer whose client leaves before its end. Either way the tenant pays for it.",
+        help_text="What becomes of an answer whose client leaves before its end. Either way the tenant pays for it. "
+        "Drained or finished, one to a request with an Idempotency-Key is picked up by sending that again.",
     )
     dialect = models.CharField(
         max_length=32, choices=dialect_choices, default="", db_default="", blank=True, help_text="Empty: the project's."

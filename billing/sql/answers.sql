@@ -134,7 +134,8 @@ begin
 end
 $$;
 
--- Deletes up to p_limit answers that are older than 24 hours, or whose key is gone. Returns how many.
+-- Deletes up to p_limit answers that are older than 24 hours, and as many whose key is gone; a key may be gone with its
+-- organization. Returns how many of the old.
 create or replace function billing_prune_answers(p_limit integer)
 returns integer
 language plpgsql as $$
@@ -145,11 +146,16 @@ begin
     with old as (
         select a.id from billing_keptanswer a
          where a.created_at <= v_now - interval '24 hours'
-            or not exists (select 1 from accounts_apikey k where k.id = a.key)
          limit p_limit for update skip locked
     )
     delete from billing_keptanswer a using old where a.id = old.id;
     get diagnostics v_count = row_count;
+    with gone as (
+        select a.id from billing_keptanswer a
+         where not exists (select 1 from accounts_apikey k where k.id = a.key)
+         limit p_limit for update skip locked
+    )
+    delete from billing_keptanswer a using gone where a.id = gone.id;
     delete from billing_keptshare s where s.hour <= v_now - interval '25 hours';
     return v_count;
 end

@@ -103,8 +103,8 @@ async def claimed(
 
 def _not_kept(generation: str) -> Conflict:
     return Conflict(
-        f"The request with this Idempotency-Key was answered, as generation {generation}, but its answer was too long "
-        "to be kept.",
+        f"The request with this Idempotency-Key was answered, as generation {generation}. That answer was too long to "
+        "be kept, or cannot be read any more.",
         code="idempotency_answer_not_kept",
         headers={"x-generation-id": generation, **NEVER_AGAIN},
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.endpoints.files import MOST_LISTED
+from gateway.endpoints.idempotency import MOST_CHARACTERS
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE, Shape
 from gateway.endpoints.performance import METRICS
 from gateway.endpoints.statistics import MOST_LIMIT, USAGE_METRICS, WIDTHS
@@ -58,6 +59,7 @@ from gateway.openapi.statistics import (
 from gateway.wire.errors import (
     SHOWN,
     BodyTooLarge,
+    Conflict,
     Forbidden,
     GatewayError,
     HeadersTooLarge,
@@ -136,6 +138,9 @@ NO_MODEL = NotFound("", code="model_not_found")
 CHAT_ERRORS: tuple[GatewayError, ...] = (
     *(InsufficientCredit(""), InsufficientCredit("", code="unknown_price"), NO_MODEL, RateLimited("")),
     *(InvalidRequest("", code="token_limit_too_low"), UnsupportedMediaType("")),
+    InvalidRequest("", code="invalid_idempotency_key"),
+    *(Conflict("", code=code) for code in ("idempotency_key_in_use", "idempotency_key_reused")),
+    *(Conflict("", code="idempotency_answer_not_kept"), RateLimited("", code="idempotency_storage_full")),
     *(UpstreamFault(kind) for kind in SHOWN),
     *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (413, 422)),
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),
@@ -216,9 +221,18 @@ NO_FILE = (NotFound("", code="file_not_found"),)
 OFTEN = TooManyReads("")
 GENERATED: Mapping[str, str] = {
     "x-generation-id": "The generation's id, for its cost.",
+    "idempotent-replayed?": "`true`: this was told before, to a request with the same Idempotency-Key.",
     "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
 }
-GENERATING = (TITLE, REFERER, EXPLAIN, *WISHES)
+ONCE = Parameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS},
+    "Sent again with the same one, within 24 hours, a request is answered and charged once: with the same status and "
+    "bytes, also if the provider failed or the client left. 409 with Retry-After while it is being answered, and "
+    "without for another body. What was refused before the provider was asked is asked anew.",
+    place="header",
+)
+GENERATING = (TITLE, REFERER, EXPLAIN, *WISHES, ONCE)
 COUNT_ERRORS: tuple[GatewayError, ...] = (NO_MODEL, UnsupportedMediaType(""))
 SAID = [{"role": "user", "parts": [{"text": "Say hello."}]}]
 ASKED = {"model": "demo/swift", "max_tokens": 100, "messages": HELLO["messages"]}

@@ -30,6 +30,8 @@ APP_WRITES = {
     "billing_counter": {"insert", "update", "delete"},
     "billing_lease": {"insert", "update", "delete"},
     "billing_hold": {"insert", "update", "delete"},
+    "billing_keptanswer": {"insert", "update", "delete"},
+    "billing_keptshare": {"insert", "update", "delete"},
     "billing_attempt": {"insert", "update"},
     "billing_usage": {"insert", "update"},
     "billing_ledgerentry": {"insert"},
