@@ -44,7 +44,7 @@ PLAIN: Mapping[type, dict[str, Any]] = {
 METHODS = ("get", "post", "put", "patch", "delete")
 UNDOCUMENTED = frozenset({"UnknownPath", "Stylesheet"})
 REF = "#/components/schemas/{name}"
-WAITS = (429, 503)  # Statuses with Retry-After in dialects that send it.
+WAITS = (409, 429, 503)  # Statuses with Retry-After in dialects that send it.
 REQUEST_ID = {"description": "Name it when you ask about this call.", "required": True, "schema": {"type": "string"}}
 RETRY_AFTER = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}
 

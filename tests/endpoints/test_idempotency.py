@@ -1,6 +1,7 @@
 """Idempotency-Key: one answer, one call of the provider and one charge, however often a request is sent."""
 
 import json
+import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,8 @@ from uuid import UUID
 import httpx
 import pytest
 from django.utils import timezone
+from openai import OpenAI
+from openai.types.chat import ChatCompletion
 
 from accounts.models import ApiKey
 from accounts.sealing import CannotOpen
@@ -375,6 +378,35 @@ def test_who_left_with_stop_is_answered_anew(gateway: Gateway, simulated: Simula
         simulated.release()
         assert second.result().status_code == 200 and not replayed(second.result())
     assert calls(simulated, model) == 2
+
+
+def test_the_sdk_that_sends_a_request_again_waits_for_its_answer(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    model = another(simulated, "hold")
+    synchronize(gateway)
+    key = word()
+
+    def conflicts() -> float:
+        found = re.search(r'meterline_answers_total\{status="409"\} (.+)', gateway.client.get("/metrics").text)
+        return float(found[1]) if found else 0
+
+    before = conflicts()
+
+    def ask() -> ChatCompletion:
+        with OpenAI(base_url=f"{gateway.url}/v1", api_key=alice.secret, max_retries=10) as client:
+            return client.chat.completions.create(
+                model=model.slug, messages=[{"role": "user", "content": "hi"}], extra_headers={"Idempotency-Key": key}
+            )
+
+    with ThreadPoolExecutor(2) as pool:
+        twins = [pool.submit(ask) for _ in range(2)]
+        until(lambda: conflicts() > before)
+        simulated.release()
+        first, second = (twin.result() for twin in twins)
+    assert first == second
+    assert calls(simulated, model) == 1
+    assert one_charge(alice).pk.hex == first.id.rpartition("-")[2]
 
 
 def test_a_key_that_was_revoked_is_told_nothing(gateway: Gateway, alice: Tenant, model: Model) -> None:

@@ -122,11 +122,12 @@ def test_the_document_is_sound() -> None:
 
 def test_a_chat_completion_may_end_in_each_documented_way() -> None:
     chat = document()["paths"]["/v1/chat/completions"]["post"]["responses"]
-    known = "200 400 401 402 403 404 413 415 422 429 431 500 502 503 504"
+    known = "200 400 401 402 403 404 409 413 415 422 429 431 500 502 503 504"
     assert set(known.split()) | {"520", "524"} == set(chat)
     assert set(chat["200"]["content"]) == {"application/json", "text/event-stream"}
     assert "`unknown_price`" in chat["402"]["description"]
     assert "Retry-After" in chat["429"]["headers"]
+    assert "`idempotency_key_in_use`" in chat["409"]["description"]
 
 
 def test_every_field_of_a_chat_request_is_there() -> None:

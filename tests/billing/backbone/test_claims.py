@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -93,7 +94,7 @@ def test_an_answer_is_kept_with_its_settlement_or_not_at_all(alice: Tenant, tmp_
     # What the tables do not take is nobody's charge, and its claim is given back.
     assert [state(item) for item in items] == [("done", b"told"), None, ("lost", None)]
     assert Usage.objects.filter(pk__in=[good.id, long.id]).count() == 2
-    assert books(alice.organization).sums().generations == 2
+    assert books(alice.organization).sums().charge == Fraction(3, 4)
     share = KeptShare.objects.get(organization=alice.organization.pk)
     assert share.bytes == 2 * 500 + len(b"told")
 
