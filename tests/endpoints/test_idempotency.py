@@ -578,3 +578,48 @@ def test_an_answer_that_ended_while_the_database_was_away_is_kept_by_the_spool(
         assert same(first, send(here, alice, chat(model, stream=True), key))
     assert calls(simulated, model) == 1
     assert one_charge(alice).pk.hex == first.headers["x-generation-id"]
+
+
+def test_whenever_a_process_is_killed_each_word_is_charged_once(
+    simulated: SimulatedProvider, tmp_path: Path, alice: Tenant
+) -> None:
+    model = another(simulated, "tokens=20&pace=10ms")
+    words = [word() for _ in range(60)]
+    told: dict[str, httpx.Response] = {}
+
+    def ask(gateway: Gateway, number: int) -> None:
+        body = chat(model, stream=number % 2 == 0)
+        try:
+            answer = send(gateway, alice, body, words[number])
+        except httpx.HTTPError:
+            return  # its process died
+        if answer.status_code == 200:
+            told[words[number]] = answer
+
+    def ask_until_told(number: int) -> httpx.Response:
+        found: list[httpx.Response] = []
+
+        def again() -> bool:
+            found[:] = [send(other, alice, chat(model, stream=number % 2 == 0), words[number])]
+            assert found[0].status_code in (200, 409)
+            return found[0].status_code == 200
+
+        until(again, 40, pause=0.2)
+        return found[0]
+
+    with running(tmp_path, 2, EGRESS_ALLOW=simulated.url) as (one, other), ThreadPoolExecutor(20) as pool:
+        asking = [pool.submit(ask, one, number) for number in range(len(words))]
+        until(lambda: len(told) >= 25)
+        one.kill()
+        for asked in asking:
+            asked.result()
+        assert 25 <= len(told) < len(words)
+        answers = list(pool.map(ask_until_told, range(len(words))))
+    rows = Usage.objects.filter(organization=alice.organization.pk)
+    assert {row.status for row in rows} <= {"completed", "abandoned"}
+    charged = {row.pk.hex for row in rows if row.status == "completed"}
+    assert {answer.headers["x-generation-id"] for answer in answers} == charged and len(charged) == len(words)
+    assert all(row.charge == 0 for row in rows if row.pk.hex not in charged)
+    for key, answer in zip(words, answers, strict=True):
+        assert key not in told or same(told[key], answer)
+    assert books(alice.organization).problems() == []
