@@ -7,7 +7,7 @@
     dial              the first offer, the named files put in; the next one while nothing meaningful has been relayed
                       (`itinerary`)
     relay             every chunk as it comes, but for the last part
-    settle            usage, ledger, counters, durable
+    settle            usage, ledger, counters, durable; and the answer, for who sent an Idempotency-Key (`keeping`)
     the last part     finish reason, usage and [DONE], or the whole JSON body
 
 Streamed or not, it is one path: a generator of the bytes that go to the client. What it raises before its first part
@@ -76,7 +76,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
                 error.headers["x-generation-id"] = call.id
                 raise
             let_go(error)
-            yield generation.told or event(error)
+            yield generation.failure or event(error)
             return
         except asyncio.CancelledError:
             reason = generation.was_cut()
@@ -86,7 +86,7 @@ async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
             if not generation.begun:
                 reason.headers["x-generation-id"] = call.id
                 raise reason from None
-            yield generation.told or event(reason)
+            yield generation.failure or event(reason)
             return
         yield last
 

@@ -68,7 +68,7 @@ class Generation:
     - `drain`: the client has left, or wants no more of the text, and the answer is read on
     - `deadline`: of the task that holds; `ends_by`: when it is cut at the latest, before its hold is taken for free
     - `created`: seconds since 1970, the same in all that the client sees
-    - `told`: the last part of an answer that is kept, as it was settled
+    - `failure`: the event that ends a stream, where it is kept, as it was settled
     """
 
     def __init__(self, process: Process, call: Call) -> None:
@@ -95,7 +95,8 @@ class Generation:
         self.drain: Drain | None = None
         self._lost: list[Try] = []  # their rows may have been written, and nobody dialled
         self._bill: Bill | None = None  # once settled
-        self.told: bytes | None = None
+        self._last: bytes | None = None  # part of an answer that is kept, as it was settled
+        self.failure: bytes | None = None
 
     @property
     def organization(self) -> UUID:
@@ -365,7 +366,7 @@ class Generation:
         assert attempt.reader is not None
         ending = self._settle(_COMPLETED, None)
         assert self._bill is not None
-        if self.told is None:
+        if self._last is None:
             attempt.reader.set_usage(self._bill.tokens)
         try:
             await ending
@@ -374,8 +375,8 @@ class Generation:
         if self.call.conversation is not None:
             offer = attempt.candidate.offer.id
             self._process.seats.take(self.call.conversation, offer, time.monotonic(), self.call.seat_seconds)
-        if self.told is not None:
-            return self.told
+        if self._last is not None:
+            return self._last
         charge = self._bill.charge
         attempt.reader.set_cost(charge if charge is None else charge - ending.overrun)
         return explaining.final(attempt.reader.final(), self.call, self.attempts)
@@ -448,19 +449,23 @@ class Generation:
             assert reader is not None and self._bill is not None
             reader.set_usage(self._bill.tokens)
             reader.set_cost(self._bill.charge)
-            self.told = explaining.final(reader.final(), self.call, self.attempts)
-            row.kept = keeping.answered(self.told)
+            self._last = explaining.final(reader.final(), self.call, self.attempts)
+            row.kept = keeping.answered(self._last)
             return
-        lasting = isinstance(error, UpstreamFault) and error.sent and error.retry_after is None and not self._left
-        if not lasting or event is None:
+        if (
+            event is None
+            or not isinstance(error, UpstreamFault)
+            or not error.sent
+            or error.retry_after is not None
+            or self._left
+        ):
             self._process.backbone.claims.give_back(keeping.claim)
             keeping.drop()
             return
-        assert isinstance(error, UpstreamFault)
         explaining.beside(error, self.call, self.attempts)
         if self.begun:
-            self.told = event(error)
-            row.kept = keeping.answered(self.told)
+            self.failure = event(error)
+            row.kept = keeping.answered(self.failure)
         else:
             error.headers["x-generation-id"] = self.call.id
             row.kept = keeping.refused(error)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def twin(item: Claim, **changes: Any) -> Claim:
 def state(item: Claim) -> tuple[str, bytes | None] | None:
     """What the table has."""
     row = KeptAnswer.objects.filter(pk=item.id).first()
-    return row and (row.state, None if row.content is None else bytes(row.content))
+    return None if row is None else (row.state, None if row.content is None else bytes(row.content))
 
 
 def test_one_of_two_processes_has_it_whatever_the_order(alice: Tenant, tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_what_another_has_taken_over_is_not_kept(alice: Tenant, tmp_path: Path) 
     run(scenario())
     row = KeptAnswer.objects.filter(pk=item.id).first()
     assert row is None or (row.state, row.generation.hex) == ("running", second.generation)
-    assert Usage.objects.get(pk=wish.id).charge > 0  # what it owes is owed
+    assert Usage.objects.get(pk=wish.id).charge == Decimal("0.25")  # what it owes is owed
 
 
 def test_a_claim_of_a_process_that_is_buried_is_free(alice: Tenant, tmp_path: Path) -> None:
