@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.5  # seconds a commit may take before the spool stands in for it
 CONCLUDE = "select id, overrun from billing_conclude(%s::jsonb)"
 CONCLUDE_KEPT = "select id, overrun from billing_conclude_kept(%s::jsonb)"
-KEPT = b'"kept":{'  # in the line of a settlement that has an answer to keep
+KEPT = b"}}"  # how a line ends that has an answer to keep, which is its last field; of others hardly any
 
 
 class Try(msgspec.Struct):
@@ -107,7 +107,8 @@ class Settlement(msgspec.Struct):
     arithmetic: list[dict[str, Any]] = []
     plan: dict[str, Any] | None = None
     hard: bool = False  # it was held on a hard budget, which bounds what is taken of its charge
-    kept: Kept | msgspec.UnsetType = msgspec.UNSET  # few have it, and the lines of the others do not name it
+    # Few have it, and the lines of the others do not name it. It stays the last: see `KEPT`.
+    kept: Kept | msgspec.UnsetType = msgspec.UNSET
 
 
 def encode(settlement: Settlement) -> Line:
@@ -230,7 +231,7 @@ class Settler:
 
     async def _conclude(self, lines: list[Line]) -> None:
         items = b"[" + b",".join(lines) + b"]"
-        conclude = CONCLUDE_KEPT if any(KEPT in line for line in lines) else CONCLUDE
+        conclude = CONCLUDE_KEPT if any(line.endswith(KEPT) for line in lines) else CONCLUDE
         rows = await self._connections.run(conclude, [items.decode()])
         self._settled([id.hex for id, _ in rows])
         if overruns := {id.hex: overrun for id, overrun in rows if overrun}:

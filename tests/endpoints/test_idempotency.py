@@ -116,6 +116,7 @@ def test_a_hundred_twins_over_four_processes_are_one_call_and_one_charge(
         answers = [pool.submit(twin, number) for number in range(100)]
         for _ in range(99):
             assert refused.acquire(timeout=30)
+        simulated.until(waiting=1)
         simulated.release()
         (first,) = [answer.result() for answer in answers if answer.result().status_code != 409]
         twins = [answer.result() for answer in answers if answer.result().status_code == 409]
@@ -403,6 +404,7 @@ def test_the_sdk_that_sends_a_request_again_waits_for_its_answer(
 
     with ThreadPoolExecutor(2) as pool:
         twins = [pool.submit(ask) for _ in range(2)]
+        simulated.until(waiting=1)
         until(lambda: conflicts() > before)
         simulated.release()
         first, second = (twin.result() for twin in twins)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -10,8 +11,9 @@ from uuid import UUID
 
 import pytest
 
+from billing.backbone.admission import Held
 from billing.backbone.claims import Claim, Claimed
-from billing.backbone.settlement import Kept
+from billing.backbone.settlement import KEPT, Kept, encode
 from billing.backbone.spool import AT_ONCE, BYTES_AT_ONCE, batches
 from billing.ids import new_hex, new_id
 from billing.models import KeptAnswer, KeptShare, Usage
@@ -215,3 +217,12 @@ def test_a_batch_has_so_many_lines_and_bytes() -> None:
     assert [len(batch) for batch in batches([b"x", *long, b"x"])] == [2, 2]
     assert [len(batch) for batch in batches([bytes(2 * BYTES_AT_ONCE), b"x"])] == [1, 1]
     assert list(batches([])) == []
+
+
+def test_a_line_says_by_its_end_whether_it_has_an_answer(alice: Tenant) -> None:
+    wish = wanted(alice.key)
+    held = Held(1, None, [], False, datetime.now(UTC))
+    plain, kept = settled(wish, held), settled(wish, held, kept=Kept(new_id(), None))
+    assert not encode(plain).endswith(KEPT) and b"kept" not in encode(plain)
+    odd = settled(wish, held, kept=kept.kept, metadata={"a\0": "b"})
+    assert encode(kept).endswith(KEPT) and encode(odd).endswith(KEPT)
