@@ -18,6 +18,8 @@ from billing.aggregates import LateHour as LateHour
 from billing.aggregates import Mark as Mark
 from billing.aggregates import Span as Span
 from billing.aggregates import UsageRollup as UsageRollup
+from billing.blocks import AccountDay as AccountDay
+from billing.blocks import LedgerBlock as LedgerBlock
 
 
 class Tariff(models.Model):

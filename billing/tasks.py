@@ -11,6 +11,7 @@ from django.db import DatabaseError, connection
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
 from billing.rollups import prune_usage, roll_up_usage
+from billing.sealing import seal
 
 MONTHS_AHEAD = 3
 PRUNED_AT_ONCE = 10_000
@@ -72,3 +73,9 @@ def prune() -> None:
 def roll_up_usage_rows() -> None:
     """Brings the usage by hour and day up to the present."""
     roll_up_usage()
+
+
+@shared_task(name="billing.seal")
+def seal_ledger() -> None:
+    """Seals the ledger's new entries."""
+    seal()

@@ -43,5 +43,6 @@ app.conf.beat_schedule = {
     "statistics": {"task": "routing.roll_up", "schedule": Every(10.0), "options": {"expires": 10}},
     "old statistics": {"task": "routing.prune", "schedule": Every(3600.0)},
     "usage": {"task": "billing.roll_up_usage", "schedule": Every(120.0), "options": {"expires": 120}},
+    "seal": {"task": "billing.seal", "schedule": Every(60.0), "options": {"expires": 60}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},
 }

@@ -35,6 +35,8 @@ APP_WRITES = {
     "billing_attempt": {"insert", "update"},
     "billing_usage": {"insert", "update"},
     "billing_ledgerentry": {"insert"},
+    "billing_ledgerblock": set(),
+    "billing_accountday": set(),
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},
@@ -189,6 +191,7 @@ FRAMEWORK = {
 AS_OWNER = {
     "accounts_note_change": None,
     "billing_make_partitions": "app",
+    "billing_seal": "app",
     "billing_seed_counter": "console",
     "routing_end_rests": None,
 }
