@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance pairs agents faults attacks cuts reads plans fuzz kills properties restarts pauses check format bench lock environment
+.PHONY: help run manage test conformance pairs agents faults attacks cuts reads plans fuzz kills properties races restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ kills: environment ## Kill gateways 20 times, take the database away for 20 seco
 properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 40, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
 		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py $(ARGS)
+
+races: environment ## Have 5,000 settlements settled and voided by four at once (make test: 200)
+	RACED_SETTLEMENTS=5000 $(BIN)/python -m pytest tests/billing/test_auditing.py -k exactly_one_wins $(ARGS)
 
 restarts: environment ## Restart gateways 20 times (make test: once) under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)

@@ -22,6 +22,7 @@ from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.models import (
+    AuditFinding,
     Budget,
     Counter,
     Hold,
@@ -269,6 +270,21 @@ class LedgerPage(Record):
             return "-"
         url = reverse("admin:billing_usage_change", args=[entry.generation])
         return format_html('<a href="{}" class="text-link">{}</a>', url, entry.generation.hex)
+
+
+@admin.register(AuditFinding)
+class AuditFindingPage(Record):
+    """What the auditor found, newest first: open, or gone again."""
+
+    list_display = ("first_seen", "state", "kind", "place", "expected", "found", "gone_at")
+    ordering = ("-pk",)
+    search_fields = ()
+    fields = ("first_seen", "gone_at", "kind", "place", "expected", "found")
+
+    @display(description="State", label={"open": "danger", "gone": "success"})
+    def state(self, finding: AuditFinding) -> str:
+        """Whether it still does not agree."""
+        return "open" if finding.gone_at is None else "gone"
 
 
 def account(name: str, entry: Any) -> str:

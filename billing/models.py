@@ -20,6 +20,9 @@ from billing.aggregates import Span as Span
 from billing.aggregates import UsageRollup as UsageRollup
 from billing.blocks import AccountDay as AccountDay
 from billing.blocks import LedgerBlock as LedgerBlock
+from billing.findings import AuditFinding as AuditFinding
+from billing.findings import AuditState as AuditState
+from billing.findings import FindingKind as FindingKind
 
 
 class Tariff(models.Model):

@@ -2,8 +2,8 @@
 
 Settlements know nothing of it: no column, no trigger, no lock. A block takes all entries up to an id, once nobody can
 still write one below it; how that is known without anybody waiting stands at `billing_await_writers` in
-`billing/sql/sealing.sql`. A transaction that stays open delays the blocks, nothing else. Of 200,000 entries
-sealing took 2.2 s and verifying 1.5 s, on a 2-core machine that others used as well.
+`billing/sql/sealing.sql`. A transaction that stays open delays the blocks, nothing else. Of two
+million entries sealing took 49 s and verifying 21 s, on a 2-core machine that others used as well.
 """
 
 from collections.abc import Callable

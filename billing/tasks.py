@@ -8,6 +8,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
 from billing.rollups import prune_usage, roll_up_usage
@@ -79,3 +80,9 @@ def roll_up_usage_rows() -> None:
 def seal_ledger() -> None:
     """Seals the ledger's new entries."""
     seal()
+
+
+@shared_task(name="billing.audit")
+def audit_books() -> None:
+    """Looks whether usage, ledger, blocks, balances and rollups agree, and writes down what does not."""
+    audit()

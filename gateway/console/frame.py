@@ -1,7 +1,7 @@
 """What of the console mixes the apps: its sidebar, first page and colours, and the headers of its answers."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.utils.deprecation import MiddlewareMixin
 from accounts.console import is_operator, money
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
-from billing.models import Hold, Lease, Status, Usage
+from billing.models import AuditFinding, AuditState, Hold, Lease, Status, Usage
 from gateway.console.menu import NAVIGATION
 
 # The theme's script library makes functions of its templates' attributes, hence 'unsafe-eval'; there is no inline
@@ -33,6 +33,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 
+AUDITED_WITHIN = timedelta(minutes=5)  # it is every minute
 MOST_LOOKED_AT = 50_000  # generations the first page sums up at most
 
 
@@ -70,8 +71,26 @@ def without_inline_colours(request: HttpRequest) -> dict[str, Any]:
 
 
 def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Context of the first page: today (UTC) in figures, for operators."""
-    return {**context, "title": "Overview", "figures": today() if is_operator(request) else None}
+    """Context of the first page: today (UTC) in figures, and what is wrong with the books, for operators."""
+    operator = is_operator(request)
+    return {
+        **context,
+        "title": "Overview",
+        "figures": today() if operator else None,
+        "books": books() if operator else None,
+    }
+
+
+def books() -> str | None:
+    """What is wrong with the books; None when they agree."""
+    if count := AuditFinding.objects.filter(gone_at=None).count():
+        return f"The books do not agree: {count:,} {'finding' if count == 1 else 'findings'}."
+    ended = AuditState.objects.values_list("ended_at", flat=True).first()
+    if ended is None:
+        return "The books have not been audited yet."
+    if timezone.now() - ended > AUDITED_WITHIN:
+        return f"The books were audited last at {ended:%Y-%m-%d %H:%M:%S} UTC. No worker seems to run."
+    return None
 
 
 def today() -> list[dict[str, Any]]:

@@ -90,6 +90,8 @@ def _show_database(here: process.Process) -> None:
     telemetry.hold_patience.set(here.backbone.admission.patience)
     telemetry.clock_ahead.set(here.database.ahead)
     telemetry.oldest_transaction.set(here.database.oldest_seconds)
+    telemetry.findings.set(here.database.findings)
+    telemetry.audited.set(here.database.audited_at)
     telemetry.connections_wanted.set(here.database.wanted)
     telemetry.connections_allowed.set(here.database.allowed)
     for name, pool in here.pools:

@@ -37,7 +37,9 @@ select extract(epoch from clock_timestamp())::float8,
                  union all select backend_xid from pg_stat_activity where pid <> pg_backend_pid()
                  union all select "transaction" from pg_prepared_xacts
                  union all select xmin from pg_replication_slots) o(x)
-         where x is not null order by age(x) desc limit 1)
+         where x is not null order by age(x) desc limit 1),
+       (select count(*) from billing_auditfinding where gone_at is null),
+       (select extract(epoch from ended_at)::float8 from billing_auditstate)
 """
 
 
@@ -82,6 +84,8 @@ class Database:
         self.reachable = False
         self.ahead = 0.0  # seconds that the clock of this process is ahead of the database's, at least; below 0: behind
         self.oldest_seconds = 0.0  # how long the oldest open transaction has been seen, at least
+        self.findings = 0  # of the auditor that are open
+        self.audited_at = 0.0  # when it ended last; 0: never
         self.wanted = 0  # connections that all living processes like this one may have together
         self.allowed = 0  # by the server and the role
         self._pools = pools
@@ -111,11 +115,12 @@ class Database:
     async def look(self) -> None:
         """Looks now. Raises `DatabaseAway`."""
         sent = self._clock()
-        ((clock, most, most_of_role, processes, oldest),) = await self._pools.errands.call(QUERY, [])
+        ((clock, most, most_of_role, processes, oldest, findings, audited),) = await self._pools.errands.call(QUERY, [])
         got = self._clock()
         # It was read at some moment between: what is surely not the way's.
         self.ahead = sent - clock if sent > clock else min(0.0, got - clock)
         self.allowed = most if most_of_role is None else min(most, most_of_role)
+        self.findings, self.audited_at = findings, audited or 0.0
         own = self._pools.most + (settings.CONSOLE_REQUESTS if settings.SERVE == "all" else 0)
         self.wanted = own * max(processes, 1)
         now = time.monotonic()

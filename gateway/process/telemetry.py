@@ -88,6 +88,8 @@ oldest_transaction = Gauge(
     "meterline_database_oldest_transaction_seconds",
     "How long the oldest open transaction, which holds back the database's cleaning, has been seen.",
 )
+findings = Gauge("meterline_audit_findings", "What does not agree in the books, by the last audit.")
+audited = Gauge("meterline_audit_timestamp_seconds", "When the books were audited last; 0: never.")
 hold_patience = Gauge("meterline_hold_patience_seconds", "How long a request waits for its hold.")
 
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.

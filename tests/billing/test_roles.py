@@ -37,6 +37,8 @@ APP_WRITES = {
     "billing_ledgerentry": {"insert"},
     "billing_ledgerblock": set(),
     "billing_accountday": set(),
+    "billing_auditfinding": {"insert", "update", "delete"},
+    "billing_auditstate": {"insert", "update", "delete"},
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},

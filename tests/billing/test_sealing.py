@@ -44,8 +44,9 @@ def digests() -> list[str]:
     found: list[str] = []
     with psycopg.connect(owner_url(), row_factory=namedtuple_row) as owner:
         after = -(2**63)
-        for b in owner.execute("select * from billing_ledgerblock order by number").fetchall():
-            entries = owner.execute(
+        blocks: list[Any] = owner.execute("select * from billing_ledgerblock order by number").fetchall()
+        for b in blocks:
+            entries: list[Any] = owner.execute(
                 "select * from billing_ledgerentry where id > %s and id <= %s order by id", [after, b.last_id]
             ).fetchall()
             lines = [

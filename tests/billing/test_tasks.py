@@ -166,7 +166,7 @@ def mess(alice: Tenant) -> Iterator[Mess]:
 def test_every_scheduled_task_is_known() -> None:
     product.loader.import_default_modules()
     ours = {name for name in product.tasks if not name.startswith("celery.")}
-    billings = {"make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
+    billings = {"audit", "make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
     routings = {"routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, "gateway.prune_files"}
     assert ours == {*TASKS, "routing.replay"}  # which runs when somebody asks for one

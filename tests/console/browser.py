@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from accounts.models import ApiKey, Organization, Project, User
 from billing.ids import first_id, new_id
-from billing.models import Attempt, Budget, Hold, Lease, LedgerEntry, Limit, Tariff, TariffVersion, Usage
+from billing.models import Attempt, AuditFinding, Budget, Hold, Lease, LedgerEntry, Limit, Tariff, TariffVersion, Usage
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -142,6 +142,7 @@ PAGES = (
     Limit,
     Usage,
     LedgerEntry,
+    AuditFinding,
     Hold,
     Lease,
     Provider,
@@ -150,7 +151,7 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Usage, LedgerEntry, Hold, Lease)
+READ_ONLY = (Usage, LedgerEntry, AuditFinding, Hold, Lease)
 KEPT = (User, Organization, Project, ApiKey)
 
 Rows = dict[type[models.Model], models.Model]
@@ -199,6 +200,9 @@ def make_rows(tenant: Tenant) -> Rows:
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
         LedgerEntry: make_entry(usage),
+        AuditFinding: AuditFinding.objects.create(
+            kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
+        ),
         Hold: make_hold(tenant, lease),
         Lease: lease,
         Provider: provider,

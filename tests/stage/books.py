@@ -32,9 +32,14 @@ def fresh_books() -> Iterator[None]:
 
 
 def forced(statement: str, *values: Any) -> int:
-    """Runs statements as the owner, who may do what the product's roles may not; how many rows the last one changed."""
+    """Runs statements as the owner, who may do what the product's roles may not; how many rows the last one changed.
+
+    The server's counts of what was changed, which come a moment later, have it by then.
+    """
     with database(owner_url()) as owner:
-        return owner.execute(statement.encode(), values or None).rowcount
+        count = owner.execute(statement.encode(), values or None).rowcount
+        owner.execute("select pg_stat_force_next_flush()")
+        return count
 
 
 def post(amount: Decimal, by: "psycopg.Connection[Any] | None" = None, **fields: Any) -> None:

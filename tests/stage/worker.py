@@ -13,6 +13,8 @@ from django.conf import settings
 
 from tests.stage.product import ROOT, environment, until
 
+CELERY = (sys.executable, "-m", "celery", "-A", "gateway.celery")
+
 
 class Worker:
     """A worker process on a queue of its own, and with a spool of its own."""
@@ -48,18 +50,27 @@ class Worker:
 
 
 @contextmanager
-def working(folder: Path) -> Iterator[Worker]:
-    """A worker, started as a deployment does it but for its queue, which no other worker reads. Logs in `folder`."""
+def working(folder: Path, *, beat: bool = False) -> Iterator[Worker]:
+    """A worker, started as a deployment does it but for its queue, which no other worker reads. Logs in `folder`.
+
+    With `beat` there is one, too, that sends what is due to that queue.
+    """
     queue = f"tests-{secrets.token_hex(6)}"
     log, spool = folder / "worker.log", folder / "spool"
     spool.mkdir()
-    command = [sys.executable, "-m", "celery", "-A", "gateway.celery", "worker", "--concurrency", "1"]
+    command = [*CELERY, "worker", "--concurrency", "1"]
+    env = environment(SPOOL_DIR=str(spool)) | {"DATABASE_ROLE": "app"}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--queues", queue, "--hostname", f"{queue}@%h", "--loglevel", "INFO", "--without-gossip",
              "--without-mingle"],
-            cwd=ROOT, env=environment(SPOOL_DIR=str(spool)) | {"DATABASE_ROLE": "app"}, stdout=output, stderr=output,
+            cwd=ROOT, env=env, stdout=output, stderr=output,
         )  # fmt: skip
+        others = [*CELERY, "beat", "--pidfile=", "--schedule", str(folder / "beat"), "--"]
+        beats = [
+            subprocess.Popen([*others, f"task.default_queue={queue}"], cwd=ROOT, env=env, stdout=output, stderr=output)
+            for _ in range(beat)
+        ]
     sender = Celery("tests", broker=settings.REDIS_URL)
     sender.conf.task_default_queue = queue
     sender.conf.task_ignore_result = True
@@ -69,8 +80,9 @@ def working(folder: Path) -> Iterator[Worker]:
         assert process.poll() is None, found.log()[-3000:]
         yield found
     finally:
-        process.terminate()
-        process.wait(30)
+        for one in (*beats, process):
+            one.terminate()
+            one.wait(30)
         with sender.connection_for_write() as connection:
             channel = connection.default_channel
             channel.queue_delete(queue)
