@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
-from accounts.console import Page, Record, money, plain
+from accounts.console import NeverDeleted, Page, Record, money, plain
 from accounts.models import Organization
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
@@ -24,6 +24,8 @@ from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.models import (
     AuditFinding,
     Budget,
+    ClosedMonth,
+    ClosedSum,
     Counter,
     Hold,
     Lease,
@@ -243,6 +245,7 @@ class LedgerPage(Record):
         "amount_shown",
         "currency",
         "generation_link",
+        "late_of",
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -270,6 +273,43 @@ class LedgerPage(Record):
             return "-"
         url = reverse("admin:billing_usage_change", args=[entry.generation])
         return format_html('<a href="{}" class="text-link">{}</a>', url, entry.generation.hex)
+
+
+@admin.register(ClosedMonth)
+class ClosedMonthPage(NeverDeleted, Page):
+    """Months that are closed. Adding one closes it; nothing opens it again."""
+
+    list_display = ("month", "closed_at", "closed_by", "summed_at", "charged")
+    ordering = ("-month",)
+    search_fields = ()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("month", "closed_at", "closed_by", "summed_at", "charged", "sums") if obj else ("month",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return self.get_fields(request, obj) if obj else ()
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: ClosedMonth, form: Any, change: bool) -> None:
+        obj.closed_by = request.user.get_username()
+        obj.save(force_insert=True)
+
+    @display(description="Charged")
+    def charged(self, row: ClosedMonth) -> str:
+        """What tenants owe for it, in dollars."""
+        sums = ClosedSum.objects.filter(month=row.month, account__startswith="tenant:")
+        return money(sum((one.debit - one.credit for one in sums), Decimal(0))) if row.summed_at else "-"
+
+    @display(description="Sums")
+    def sums(self, row: ClosedMonth) -> str:
+        """What it came to, by account, of all organizations together."""
+        found: dict[str, Decimal] = {}
+        for one in ClosedSum.objects.filter(month=row.month):
+            name = one.account.partition(":")[0] if one.account.startswith("tenant:") else one.account
+            found[name] = found.get(name, Decimal(0)) + one.debit - one.credit
+        return ", ".join(f"{name}: {plain(value)}" for name, value in sorted(found.items())) or "-"
 
 
 @admin.register(AuditFinding)

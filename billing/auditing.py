@@ -9,8 +9,9 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   settlements that come late or take more than was held; when a month's count moves, that month is compared whole, and
   so is an older month in which rows appear. When a table has got another file (emptied, rewritten) or the counts were
   reset (a crash of the server, too), all is compared.
-- **All balances, all rollups** each time: each is a sum of others, and they are few. A day's rollups are what the
-  ledger's day says, its hours together what the day says; an hour is compared with its usage rows once, when it no
+- **All balances, closed months, rollups** each time: each is a sum of others, and they are few. A closed month is what
+  it was when it was closed. A day's rollups are what the ledger says of it, with what was posted late to a later month,
+  and its hours together what the day says; an hour is compared with its usage rows once, when it no
   longer changes.
 - **The rest in turn**, 20,000 generations and two blocks a run, for what no count tells (a superuser may turn it off).
 
@@ -103,15 +104,15 @@ select b.amount, b.entries, d.debit, d.credit, d.debits, d.credits
 DAYS = """
 with head as (select coalesce(max(last_id), -9223372036854775808) as id from billing_ledgerblock),
 unsealed as (
-    select distinct (l.created_at at time zone 'UTC')::date as day
+    select distinct coalesce(l.late_of, (l.created_at at time zone 'UTC')::date) as day
       from billing_ledgerentry l, head where l.id > head.id
 ), rolled as (
     select (starts_at at time zone 'UTC')::date as day, organization, sum(charge) as charge, sum(requests) as requests
       from billing_usagerollup where span = 'day' and starts_at < %(until)s group by 1, 2
 ), posted as (
-    select day, organization, sum(debit - credit) as charge, sum(debits - credits) as requests
+    select of_day as day, organization, sum(debit - credit) as charge, sum(debits - credits) as requests
       from billing_accountday
-     where account = 'tenant:' || organization and day < (%(until)s at time zone 'UTC')::date group by 1, 2
+     where account = 'tenant:' || organization and of_day < (%(until)s at time zone 'UTC')::date group by 1, 2
 )
 select day, organization, coalesce(p.charge, 0), coalesce(p.requests, 0), coalesce(r.charge, 0), coalesce(r.requests, 0)
   from rolled r full join posted p using (day, organization)
@@ -119,6 +120,21 @@ select day, organization, coalesce(p.charge, 0), coalesce(p.requests, 0), coales
    and day not in (select day from unsealed)
    and day not in (select (hour at time zone 'UTC')::date from billing_latehour)
  order by 1, 2 limit %(most)s
+"""
+CLOSED = """
+with kept as (
+    select s.month, s.organization, s.account, s.debit, s.credit, s.debits, s.credits from billing_closedsum s
+), posted as (
+    select c.month, d.organization, d.account, sum(d.debit) as debit, sum(d.credit) as credit,
+           sum(d.debits) as debits, sum(d.credits) as credits
+      from billing_closedmonth c
+      join billing_accountday d on d.day >= c.month and d.day < c.month + interval '1 month'
+     where c.summed_at is not null group by 1, 2, 3
+)
+select month, organization, account, k.debit, k.credit, k.debits, k.credits, p.debit, p.credit, p.debits, p.credits
+  from kept k full join posted p using (month, organization, account)
+ where (k.debit, k.credit, k.debits, k.credits) is distinct from (p.debit, p.credit, p.debits, p.credits)
+ order by 1, 2, 3 limit %(most)s
 """
 HOURS = """
 with days as (
@@ -203,6 +219,7 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
         *_generations(cursor, state, before, seen, now, open_ones),
         *_chain(cursor, state, before, seen, now, open_ones),
         *_totals(cursor),
+        *_closed(cursor),
         *_rollups(cursor, state, now, open_ones),
     ]
     count = _write_down(found, open_ones, now)
@@ -416,6 +433,17 @@ def _totals(cursor: CursorWrapper) -> Iterator[Found]:
             f"{_plain(amount)} in {entries} entries",
             f"debit {_plain(debit)} in {debits}, credit {_plain(credit)} in {credits}",
         )
+
+
+def _closed(cursor: CursorWrapper) -> Iterator[Found]:
+    """Nothing is posted to a closed month."""
+    cursor.execute(CLOSED, {"most": MOST_FOUND})
+    for month, organization, account, *sums in cursor.fetchall():
+        kept, posted = (
+            "nothing" if of[0] is None else f"debit {_plain(of[0])} in {of[2]}, credit {_plain(of[1])} in {of[3]}"
+            for of in (sums[:4], sums[4:])
+        )
+        yield Found(FindingKind.CLOSED, f"{month:%Y-%m} of {organization}, {account}", kept, posted)
 
 
 # --- rollups ---------------------------------------------------------------------------------------------------------

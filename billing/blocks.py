@@ -28,11 +28,13 @@ class LedgerBlock(models.Model):
 class AccountDay(models.Model):
     """What the sealed entries of a day (UTC) come to on an account of an organization's: sums, and how many they are.
 
-    A balance is a sum over days. Made with each block in its transaction; made again from the entries, it is the same.
+    A balance is a sum over days. `of_day` is the day that the entries belong to: another one when they came late, for a
+    month that was closed. Made with each block in its transaction; made again from the entries, it is the same.
     """
 
     id = models.BigAutoField(primary_key=True)
     day = models.DateField()
+    of_day = models.DateField()
     organization = models.UUIDField()
     account = models.TextField()
     debit = models.DecimalField(max_digits=36, decimal_places=12)
@@ -42,7 +44,7 @@ class AccountDay(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["organization", "account", "day"], name="one_account_day"),
+            models.UniqueConstraint(fields=["organization", "account", "day", "of_day"], name="one_account_day"),
         ]
 
     def __str__(self) -> str:

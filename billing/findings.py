@@ -13,6 +13,7 @@ class FindingKind(models.TextChoices):
     BLOCK = "block", "A block and the ledger"
     TOUCHED = "touched", "Rows that only ever grow were changed"
     BALANCES = "balances", "Balances and blocks"
+    CLOSED = "closed", "A closed month and what it was"
     ROLLUP = "rollup", "A rollup and what it is made of"
     SEALING = "sealing", "Entries are not sealed"
 

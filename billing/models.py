@@ -20,6 +20,9 @@ from billing.aggregates import Span as Span
 from billing.aggregates import UsageRollup as UsageRollup
 from billing.blocks import AccountDay as AccountDay
 from billing.blocks import LedgerBlock as LedgerBlock
+from billing.closings import ClosedMonth as ClosedMonth
+from billing.closings import ClosedSum as ClosedSum
+from billing.closings import month_after as month_after
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
@@ -434,6 +437,7 @@ class LedgerEntry(models.Model):
     amount = models.DecimalField(max_digits=24, decimal_places=12)
     currency = models.CharField(max_length=3, default="USD")
     created_at = models.DateTimeField()
+    late_of = models.DateField(null=True)  # the day it belongs to, when that was in a closed month
 
     class Meta:
         verbose_name_plural = "ledger entries"

@@ -43,6 +43,14 @@ def seal(most: int = MOST_ENTRIES) -> int:
     return made
 
 
+def sum_closed() -> int:
+    """Keeps the sums of months that were closed, once nothing can be posted to them any more; of how many it did."""
+    with connection.cursor() as cursor:
+        cursor.execute("select billing_sum_closed(%s)", [PATIENCE])
+        (count,) = cursor.fetchone()
+        return int(count)
+
+
 def wrong_blocks(first: int, last: int) -> list[int]:
     """The numbers of the blocks from `first` to `last` that do not hold, in order."""
     with connection.cursor() as cursor:

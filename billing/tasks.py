@@ -12,7 +12,7 @@ from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
 from billing.rollups import prune_usage, roll_up_usage
-from billing.sealing import seal
+from billing.sealing import seal, sum_closed
 
 MONTHS_AHEAD = 3
 PRUNED_AT_ONCE = 10_000
@@ -78,8 +78,9 @@ def roll_up_usage_rows() -> None:
 
 @shared_task(name="billing.seal")
 def seal_ledger() -> None:
-    """Seals the ledger's new entries."""
+    """Seals the ledger's new entries, and keeps the sums of months that were closed."""
     seal()
+    sum_closed()
 
 
 @shared_task(name="billing.audit")

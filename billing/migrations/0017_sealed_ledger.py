@@ -34,6 +34,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("day", models.DateField()),
+                ("of_day", models.DateField()),
                 ("organization", models.UUIDField()),
                 ("account", models.TextField()),
                 ("debit", models.DecimalField(decimal_places=12, max_digits=36)),
@@ -43,10 +44,13 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("organization", "account", "day"), name="one_account_day")
+                    models.UniqueConstraint(
+                        fields=("organization", "account", "day", "of_day"), name="one_account_day"
+                    )
                 ],
             },
         ),
+        migrations.AddField("ledgerentry", "late_of", models.DateField(null=True)),
         migrations.RunSQL((SQL / "sealing.sql").read_text(), migrations.RunSQL.noop),
         migrations.RunSQL(GRANTS, migrations.RunSQL.noop),
     ]

@@ -23,6 +23,7 @@ class Migration(migrations.Migration):
                             ("block", "A block and the ledger"),
                             ("touched", "Rows that only ever grow were changed"),
                             ("balances", "Balances and blocks"),
+                            ("closed", "A closed month and what it was"),
                             ("rollup", "A rollup and what it is made of"),
                             ("sealing", "Entries are not sealed"),
                         ],

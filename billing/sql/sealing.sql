@@ -45,15 +45,16 @@ end
 $$;
 
 -- The text that stands for entries in a digest: a line each, in the order of ids, a JSON array of texts and nulls with
--- ', ' between them. Amounts have twelve decimals, times are UTC with six. So no two ledgers have the same text.
+-- ', ' between them, and the day that the entry is late for where there is one. Amounts have twelve decimals, times are UTC with six. So no two ledgers have the same text.
 create or replace function billing_entries_text(p_after bigint, p_last bigint)
 returns text
 language sql stable as $$
-    select coalesce(string_agg(json_build_array(
-               l.id::text, l.transaction::text, l.kind, l.generation::text, l.organization::text, l.debit, l.credit,
-               l.amount::numeric(24,12)::text, l.currency,
-               to_char(l.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))::text || E'\n', ''
-               order by l.id), '')
+    select coalesce(string_agg(
+               json_build_array(
+                   l.id::text, l.transaction::text, l.kind, l.generation::text, l.organization::text, l.debit, l.credit,
+                   l.amount::numeric(24,12)::text, l.currency,
+                   to_char(l.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))::text
+               || coalesce(to_char(l.late_of, ' "YYYY-MM-DD"'), '') || E'\n', '' order by l.id), '')
       from billing_ledgerentry l where l.id > p_after and l.id <= p_last
 $$;
 
@@ -84,16 +85,17 @@ language sql stable as $$
      order by b.number
 $$;
 
--- What entries come to, by organization, account and day (UTC).
+-- What entries come to, by organization, account, day, and day that they belong to (UTC).
 create or replace function billing_account_days(p_after bigint, p_last bigint)
-returns table (day date, organization uuid, account text, debit numeric, credit numeric, debits bigint, credits bigint)
+returns table (day date, of_day date, organization uuid, account text, debit numeric, credit numeric, debits bigint, credits bigint)
 language sql stable as $$
-    select (l.created_at at time zone 'UTC')::date, l.organization, s.account,
+    select (l.created_at at time zone 'UTC')::date, coalesce(l.late_of, (l.created_at at time zone 'UTC')::date),
+           l.organization, s.account,
            sum(case when s.debits then l.amount else 0 end), sum(case when s.debits then 0 else l.amount end),
            count(*) filter (where s.debits), count(*) filter (where not s.debits)
       from billing_ledgerentry l cross join lateral (values (l.debit, true), (l.credit, false)) s(account, debits)
      where l.id > p_after and l.id <= p_last
-     group by 1, 2, 3
+     group by 1, 2, 3, 4
 $$;
 
 -- Seals what is not sealed yet, in up to p_blocks blocks of up to p_most entries, and adds each block to the balances.
@@ -133,10 +135,10 @@ begin
         insert into billing_ledgerblock (number, last_id, entries, amount, previous, digest, sealed_at)
         values (v_block.number, v_block.last_id, v_block.entries, v_block.amount, v_block.previous, v_block.digest,
                 v_block.sealed_at);
-        insert into billing_accountday as d (day, organization, account, debit, credit, debits, credits)
-        select e.day, e.organization, e.account, e.debit, e.credit, e.debits, e.credits
+        insert into billing_accountday as d (day, of_day, organization, account, debit, credit, debits, credits)
+        select e.day, e.of_day, e.organization, e.account, e.debit, e.credit, e.debits, e.credits
           from billing_account_days(v_after, v_block.last_id) e
-            on conflict (organization, account, day) do update
+            on conflict (organization, account, day, of_day) do update
            set debit = d.debit + excluded.debit, credit = d.credit + excluded.credit,
                debits = d.debits + excluded.debits, credits = d.credits + excluded.credits;
         v_made := i;

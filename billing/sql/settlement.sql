@@ -14,7 +14,10 @@ language sql stable as $$
 $$;
 
 -- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. The only postings.
--- They are dated as the generation is, by its hold, so that usage, ledger and budget's window are of one month.
+-- They are dated as the generation is, by its hold, so that usage, ledger and budget's window are of one month; when
+-- that month is closed, by the first moment that is open, with a note of the day that they are late for. The same
+-- statement looks which is open: it has its lock on the ledger before its snapshot, so whoever closes a month and then
+-- waits for the writers (billing_await_writers) has waited for all that did not see it closed.
 create or replace function billing_close(p_ids uuid[])
 returns void
 language plpgsql as $$
@@ -22,10 +25,12 @@ begin
     -- Sorted, so that the ends bound what is looked at to the months it is in.
     select array_agg(i order by i) into p_ids from unnest(p_ids) i;
     insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
-                                     created_at)
+                                     created_at, late_of)
     select t.transaction, case when u.charge > 0 or u.provider_cost > 0 or u.overrun > 0 then 'settle' else 'void' end,
-           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', u.created_at
-      from billing_usage u
+           u.id, u.organization, l.debit, l.credit, l.amount, 'USD', greatest(u.created_at, o.opens),
+           case when u.created_at < o.opens then (u.created_at at time zone 'UTC')::date end
+      from (select (max(c.month) + interval '1 month') at time zone 'UTC' as opens from billing_closedmonth c) o
+     cross join billing_usage u
      cross join lateral (select gen_random_uuid() as transaction, u.id) t
      cross join lateral (
          values ('tenant:' || u.organization, 'revenue', coalesce(u.charge, 0), true),
@@ -202,10 +207,13 @@ begin
 
         -- Their closing transaction is undone first, by entries the other way round.
         insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
-                                         created_at)
+                                         created_at, late_of)
         select gen_random_uuid(), 'reverse', l.generation, l.organization, l.credit, l.debit, l.amount, l.currency,
-               l.created_at
-          from billing_ledgerentry l where l.generation = any(v_late) and l.kind = 'void';
+               greatest(l.created_at, o.opens),
+               coalesce(l.late_of, case when l.created_at < o.opens then (l.created_at at time zone 'UTC')::date end)
+          from (select (max(c.month) + interval '1 month') at time zone 'UTC' as opens from billing_closedmonth c) o
+         cross join billing_ledgerentry l
+         where l.generation = any(v_late) and l.kind = 'void';
     end if;
 
     -- Few owe more than was held for them, or come when their hold is gone.

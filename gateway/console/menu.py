@@ -46,6 +46,7 @@ NAVIGATION = (
             ("Budgets", "savings", "admin:billing_budget_changelist"),
             ("Limits", "speed_2x", "admin:billing_limit_changelist"),
             ("Ledger", "account_balance", "admin:billing_ledgerentry_changelist"),
+            ("Closed months", "event_available", "admin:billing_closedmonth_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
         ),
     ),

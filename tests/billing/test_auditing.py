@@ -21,13 +21,12 @@ from django.db.models import Sum
 from billing import auditing
 from billing.auditing import _counts, audit
 from billing.backbone.settlement import encode
-from billing.ids import first_id
 from billing.models import AccountDay, AuditFinding, AuditState, Usage
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
 from tests.console.browser import console, make_usage
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled
-from tests.stage.books import forced, fresh_books
+from tests.stage.books import empty, findings, forced, fresh_books, make_whole, spend
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.product import running, until
 from tests.stage.shelf import make_tariff
@@ -41,60 +40,29 @@ IN_LEDGER = (
     "update billing_ledgerentry set amount = amount {sign} 0.000000000001 where generation = '{id}' and debit = 'cost'"
 )
 DAYS = (0, 0, 2, 40, 75)  # ago
-EVERYTHING = """
-truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,
-    billing_latehour, billing_auditfinding, billing_auditstate, billing_mark
-"""
 
 
 @pytest.fixture(scope="module")
 def fresh(database: None) -> Iterator[None]:
-    """A database whose books no other test has touched, with partitions for the months that have been."""
+    """A database whose books no other test has touched."""
     with fresh_books():
-        for number in range(1, 5):
-            month = (datetime.now(UTC).replace(day=1) - timedelta(days=30 * number)).replace(day=1)
-            first, end = first_id(midnight(month)), first_id(midnight((month + timedelta(days=32)).replace(day=1)))
-            forced(
-                f"create table if not exists billing_usage_{month:%Y_%m} partition of billing_usage"
-                f" for values from ('{first}') to ('{end}')"
-            )
         yield
-
-
-def midnight(moment: datetime) -> datetime:
-    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 @pytest.fixture
 def rows(fresh: None) -> list[Usage]:
     """Generations of several months that are settled, rolled up, sealed and audited."""
-    forced(EVERYTHING)
+    empty()
     tenant = make_tenant("alice")
-    made = [spend(tenant, days) for days in DAYS]
+    made = [spend(tenant, ago(days)) for days in DAYS]
     make_whole()
     assert findings() == []
     return made
 
 
-def spend(tenant: Tenant, days: int, **fields: Any) -> Usage:
-    """A settled generation of so many days ago."""
-    at = datetime.now(UTC) - timedelta(days=days)
-    row = make_usage(tenant, at, charge=Decimal("0.00132"), provider_cost=Decimal("0.001"), **fields)
-    forced("select billing_close(array[%s::uuid])", row.pk)
-    return row
-
-
-def make_whole() -> None:
-    """Rolled up, sealed and audited until nothing new is looked at."""
-    assert roll_up_usage()
-    seal()
-    for _ in range(2):
-        audit()
-
-
-def findings() -> list[tuple[str, str]]:
-    """What is open: kinds and places."""
-    return [(row.kind, row.place) for row in AuditFinding.objects.filter(gone_at=None).order_by("kind", "place")]
+def ago(days: int) -> datetime:
+    """So many days ago."""
+    return datetime.now(UTC) - timedelta(days=days)
 
 
 def about(row: Usage) -> str:
@@ -202,7 +170,7 @@ def test_counts_that_were_reset_tell_nothing_so_everything_is_looked_at(
 def test_a_late_settlement_is_no_error(rows: list[Usage]) -> None:
     """It is of an hour long rolled up, in an older month, and comes before it is sealed or rolled up again."""
     tenant = make_tenant("bob")
-    spend(tenant, 40, model="late/model")
+    spend(tenant, ago(40), model="late/model")
     forced(
         "insert into billing_latehour (hour) select date_trunc('hour', created_at, 'UTC') from billing_usage"
         " where model = 'late/model'"
@@ -222,7 +190,7 @@ def test_what_is_found_is_bounded(rows: list[Usage]) -> None:
 
 
 def test_entries_that_are_not_sealed_for_long_are_told(rows: list[Usage]) -> None:
-    spend(make_tenant("bob"), 0)
+    spend(make_tenant("bob"), ago(0))
     assert audit() == 0
     forced("update billing_mark set ran_at = now() - interval '16 minutes' where name = 'sealing'")
     audit()

@@ -39,6 +39,8 @@ APP_WRITES = {
     "billing_accountday": set(),
     "billing_auditfinding": {"insert", "update", "delete"},
     "billing_auditstate": {"insert", "update", "delete"},
+    "billing_closedmonth": set(),
+    "billing_closedsum": set(),
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},
@@ -48,8 +50,12 @@ APP_WRITES = {
     "routing_ejection": {"insert", "update", "delete"},
     "routing_replay": {"update", "delete"},
 }
-# What the console does to these: an operator ends a rest, and with an offer goes its history.
-CONSOLE_TOO = {"routing_ejection": {"update", "delete"}, "routing_replay": {"insert", "update", "delete"}}
+# What the console does to these: an operator closes a month, ends a rest, and with an offer goes its history.
+CONSOLE_TOO = {
+    "billing_closedmonth": {"insert"},
+    "routing_ejection": {"update", "delete"},
+    "routing_replay": {"insert", "update", "delete"},
+}
 OURS = ("accounts", "billing", "routing")
 TABLES = sorted(model._meta.db_table for app in OURS for model in apps.get_app_config(app).get_models())
 URLS = {"app": app_url, "console": console_url}
@@ -194,6 +200,7 @@ AS_OWNER = {
     "accounts_note_change": None,
     "billing_make_partitions": "app",
     "billing_seal": "app",
+    "billing_sum_closed": "app",
     "billing_seed_counter": "console",
     "routing_end_rests": None,
 }

@@ -55,7 +55,9 @@ def digests() -> list[str]:
                 *([str(e.id), str(e.transaction), e.kind, e.generation and str(e.generation), str(e.organization),
                    e.debit, e.credit, f"{e.amount:.12f}", e.currency, written(e.created_at)] for e in entries),
             ]  # fmt: skip
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            late = ["", *(f' "{e.late_of}"' if e.late_of else "" for e in entries)]
+            texts = [json.dumps(line, ensure_ascii=False) for line in lines]
+            text = "".join(f"{line}{more}\n" for line, more in zip(texts, late, strict=True))
             found.append(hashlib.sha256(text.encode()).hexdigest())
             after = b.last_id
     return found
@@ -83,7 +85,7 @@ def test_every_entry_is_in_one_block_and_the_digests_can_be_recomputed() -> None
     assert seal(3) == 0
     assert sealed() == [(first - 1, 3), (first, 1)]
     post(Decimal(1))
-    post(Decimal(2), generation=None)
+    post(Decimal(2), generation=None, late_of="2026-10-31")
     assert seal() == 1
     assert sealed()[2:] == [(last_id(), 2)]
     assert list(LedgerBlock.objects.order_by("number").values_list("number", "digest")) == [

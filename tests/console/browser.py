@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
@@ -18,7 +18,19 @@ from django.utils import timezone
 
 from accounts.models import ApiKey, Organization, Project, User
 from billing.ids import first_id, new_id
-from billing.models import Attempt, AuditFinding, Budget, Hold, Lease, LedgerEntry, Limit, Tariff, TariffVersion, Usage
+from billing.models import (
+    Attempt,
+    AuditFinding,
+    Budget,
+    ClosedMonth,
+    Hold,
+    Lease,
+    LedgerEntry,
+    Limit,
+    Tariff,
+    TariffVersion,
+    Usage,
+)
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -142,6 +154,7 @@ PAGES = (
     Limit,
     Usage,
     LedgerEntry,
+    ClosedMonth,
     AuditFinding,
     Hold,
     Lease,
@@ -152,7 +165,7 @@ PAGES = (
     ChoiceWeight,
 )
 READ_ONLY = (Usage, LedgerEntry, AuditFinding, Hold, Lease)
-KEPT = (User, Organization, Project, ApiKey)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -179,6 +192,7 @@ def make_hold(tenant: Tenant, lease: Lease, **fields: Any) -> Hold:
 def make_rows(tenant: Tenant) -> Rows:
     """A row of every page."""
     slug, now = tenant.organization.slug, timezone.now()
+    months = ClosedMonth.objects.count()  # so long ago that nothing is of them
     tariff = Tariff.objects.create(slug=slug)
     version = tariff.versions.create(effective_from=now + timedelta(days=1))
     version.rates.create(item="input", cost=Decimal(1), charge=Decimal(2))
@@ -200,6 +214,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
         LedgerEntry: make_entry(usage),
+        ClosedMonth: ClosedMonth.objects.create(month=date(1901 + months // 12, months % 12 + 1, 1), closed_by=slug),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),

@@ -1,8 +1,9 @@
-"""A database whose books no other test has touched, entries in its ledger, and what only a superuser may do to them."""
+"""A database whose books no other test has touched, what is posted to them, and what only their owner may do."""
 
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -12,7 +13,14 @@ import psycopg
 from django.core.management import call_command
 from psycopg import sql
 
+from billing.auditing import audit
+from billing.ids import first_id
+from billing.models import AuditFinding, Usage
+from billing.rollups import roll_up_usage
+from billing.sealing import seal
+from tests.console.browser import make_usage
 from tests.stage.backbone import database, migrating, owner_url, speaking_to
+from tests.stage.cast import Tenant
 
 
 @contextmanager
@@ -26,9 +34,51 @@ def fresh_books() -> Iterator[None]:
             with speaking_to(urlunsplit(urlsplit(url)._replace(path=f"/{name}"))):
                 with migrating():
                     call_command("migrate", verbosity=0)
+                make_partitions()
                 yield
         finally:
             owner.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def make_partitions() -> None:
+    """Partitions for some months that have been, which the product made when they were to come."""
+    end = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    for _ in range(4):
+        start = (end - timedelta(days=1)).replace(day=1)
+        forced(
+            f"create table billing_usage_{start:%Y_%m} partition of billing_usage"
+            f" for values from ('{first_id(start)}') to ('{first_id(end)}')"
+        )
+        end = start
+
+
+def empty() -> None:
+    """Nothing used, posted, sealed, audited or closed."""
+    forced(
+        "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
+        " billing_latehour, billing_auditfinding, billing_auditstate, billing_mark, billing_closedmonth,"
+        " billing_closedsum"
+    )
+
+
+def spend(tenant: Tenant, at: datetime, **fields: Any) -> Usage:
+    """A settled generation that began `at`."""
+    row = make_usage(tenant, at, charge=Decimal("0.00132"), provider_cost=Decimal("0.001"), **fields)
+    forced("select billing_close(array[%s::uuid])", row.pk)
+    return row
+
+
+def make_whole() -> None:
+    """Everything rolled up, sealed, and audited until nothing new is looked at."""
+    assert roll_up_usage()
+    seal()
+    for _ in range(2):
+        audit()
+
+
+def findings() -> list[tuple[str, str]]:
+    """What the auditor has found, and is still so: kinds and places."""
+    return [(row.kind, row.place) for row in AuditFinding.objects.filter(gone_at=None).order_by("kind", "place")]
 
 
 def forced(statement: str, *values: Any) -> int:
