@@ -54,7 +54,7 @@ language sql stable as $$
                    l.id::text, l.transaction::text, l.kind, l.generation::text, l.organization::text, l.debit, l.credit,
                    l.amount::numeric(24,12)::text, l.currency,
                    to_char(l.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))::text
-               || coalesce(to_char(l.late_of, ' "YYYY-MM-DD"'), '') || E'\n', '' order by l.id), '')
+               || coalesce(' "' || to_char(l.late_of, 'YYYY-MM-DD') || '"', '') || E'\n', '' order by l.id), '')
       from billing_ledgerentry l where l.id > p_after and l.id <= p_last
 $$;
 
