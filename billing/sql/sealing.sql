@@ -20,7 +20,7 @@ $$;
 -- yet another one. Every id up to s was taken before s was seen, under a lock that is then still held, and is in the
 -- list, or that was given back. After the wait all ids up to s are to be seen, and those that are not never will be.
 -- Locks taken on the fast path stand in pg_locks too, and it is read as it is, not as of a snapshot. A transaction's
--- number (virtualtransaction) is not used again. A prepared one loses it, so those are waited for whoever they are.
+-- number (virtualtransaction) is not used again. A prepared one may lose it, so all of those are waited for.
 -- A part of a transaction that is taken back gives up its lock and with it its ids; what follows takes new ones.
 create or replace function billing_await_writers(p_patience integer)
 returns boolean
