@@ -15,7 +15,7 @@ grant execute on function billing_seal(integer, integer, integer) to meterline_a
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0016_usage_by_name")]
+    dependencies = [("billing", "0017_kept_answers")]
     operations = [
         migrations.CreateModel(
             name="LedgerBlock",

@@ -17,7 +17,7 @@ grant execute on function billing_sum_closed(integer) to meterline_app;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0018_audit")]
+    dependencies = [("billing", "0019_audit")]
     operations = [
         migrations.CreateModel(
             name="ClosedMonth",

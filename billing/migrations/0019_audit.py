@@ -9,7 +9,7 @@ grant insert, update, delete on billing_auditfinding, billing_auditstate to mete
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0017_sealed_ledger")]
+    dependencies = [("billing", "0018_sealed_ledger")]
     operations = [
         migrations.CreateModel(
             name="AuditFinding",
