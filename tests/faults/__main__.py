@@ -19,7 +19,7 @@ TESTS = [
 
 def main(arguments: list[str]) -> int:
     """The exit status."""
-    os.environ["FAULTS"] = "whole"  # `make test` plays half of the cells
+    os.environ["FAULTS"] = "whole"  # `make test` plays one cell of each row
     os.environ.setdefault("FAULT_REQUESTS", "5000")  # and sends fewer requests at once
     recorder = Recorder()
     parallel = ["-n", "logical", "-p", "tests.faults.named"]

@@ -3,13 +3,14 @@
 import json
 import secrets
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from tests.pairs.clients import CLIENTS
 from tests.pairs.play import Play
 from tests.pairs.providers import anthropic_messages as speaks
-from tests.pairs.test_pairs import SCENES, told_finish
+from tests.pairs.test_pairs import FORMS, SCENES, WHOLE, told_finish
 from tests.stage.accounts import AWS_ID, AWS_SECRET
 from tests.stage.product import synchronize
 from tests.stage.shelf import make_model, make_provider
@@ -34,9 +35,14 @@ def says(play: Play, data: bytes, *, stream: bool) -> None:
     synchronize(play.gateway)
 
 
-@pytest.mark.parametrize("case", SCENES)
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("case", "client", "stream"),
+    [
+        pytest.param(case, client, stream, id=f"{client}-{form}-{case}")
+        for (i, case), (j, client), (stream, form) in product(enumerate(SCENES), enumerate(CLIENTS), FORMS)
+        if WHOLE or (i + j) % 4 == 2 * stream  # in `make test` each case streamed and whole, for clients by turns
+    ],
+)
 def test_scene(play: Play, client: str, stream: bool, case: str) -> None:
     question, said = SCENES[case]
     says(play, speaks.stream(said) if stream else speaks.whole(said), stream=stream)

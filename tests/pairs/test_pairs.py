@@ -38,33 +38,31 @@ SCENES: dict[str, tuple[Question, Said]] = {
     "cached usage": (Question(), Said(TEXT, counts=Counts(5000, 9, 4096))),
     "refusal": (Question(), Said("I can't help with that.", refused=True)),
 }
-pairs = [
-    pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"]),
-    pytest.mark.parametrize("provider", PROVIDERS),
-    pytest.mark.parametrize("client", CLIENTS),
-]
-
-
+FORMS = ((False, "whole"), (True, "streamed"))
 WHOLE = os.environ.get("PAIRS") == "whole"
 
-
-def every_pair(test: Callable[..., None]) -> Callable[..., None]:
-    for mark in pairs:
-        test = mark(test)
-    return test
+every_pair = pytest.mark.parametrize(
+    ("client", "provider", "stream"),
+    [
+        pytest.param(client, provider, stream, id=f"{form}-{provider}-{client}")
+        for (j, client), (k, provider), (stream, form) in product(enumerate(CLIENTS), enumerate(PROVIDERS), FORMS)
+        if WHOLE or (j + k) % 2 == stream  # in `make test` by turns: each pair in one form, each protocol in both
+    ],
+)
 
 
 def every_pair_with(name: str, values: Iterable[str]) -> pytest.MarkDecorator:
     """Every pair with each of the values, streamed and whole.
 
-    In `make test` by turns: each pair meets each value in one form, and each protocol each value in both.
+    In `make test` by turns: each pair meets each second value, and each protocol of the four on either side each value
+    once streamed and once whole.
     """
     cells = [
         pytest.param(client, provider, stream, value, id=f"{form}-{provider}-{client}-{value}")
         for (i, value), (j, client), (k, provider), (stream, form) in product(
-            enumerate(values), enumerate(CLIENTS), enumerate(PROVIDERS), ((False, "whole"), (True, "streamed"))
+            enumerate(values), enumerate(CLIENTS), enumerate(PROVIDERS), FORMS
         )
-        if WHOLE or (i + j + k) % 2 == stream
+        if WHOLE or (i + j + k) % 4 == 2 * stream
     ]
     return pytest.mark.parametrize(("client", "provider", "stream", name), cells)
 

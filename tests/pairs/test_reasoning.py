@@ -1,6 +1,8 @@
 """What was thought survives, whoever the client is: proofs on their places, budgets within bounds, wishes alike."""
 
 import json
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.pairs.clients import CLIENTS
 from tests.pairs.play import Play
 from tests.pairs.providers import PROVIDERS
 from tests.pairs.said import CAP, PROOF, SCHEMA, Call, Question, Said, Tool, stream, written
+from tests.pairs.test_pairs import WHOLE
 from tests.stage.product import synchronize
 from tests.stage.shelf import add_offer, make_provider
 
@@ -19,6 +22,19 @@ A, B = Call("call_a1", "get_weather", {"city": "Oslo"}), Call("call_b2", "get_we
 RESULTS = ((A, "snow"), (B, "sun"))
 THINKS = Question(tools=(Tool("get_weather", "The weather of a city.", SCHEMA),), reasons=True)
 every_client = pytest.mark.parametrize("client", CLIENTS)
+
+
+def turns(providers: Iterable[str], values: dict[str, Any]) -> list[Any]:
+    """Each client over each of the providers with each of the values; in `make test` one of them, by turns."""
+    return [
+        pytest.param(client, provider, value, id=f"{client}-{provider}-{name}")
+        for (i, (name, value)), (j, client), (k, provider) in product(
+            enumerate(values.items()), enumerate(CLIENTS), enumerate(providers)
+        )
+        if WHOLE or (i + j + k) % len(values) == 0
+    ]
+
+
 streamed = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 
 
@@ -118,9 +134,7 @@ def response(streams: bool) -> bytes:
 SAYS = {"anthropic_messages": message, "google_gemini": content, "openai_responses": response}
 
 
-@pytest.mark.parametrize("provider", SAYS)
-@every_client
-@streamed
+@pytest.mark.parametrize(("client", "provider", "streams"), turns(SAYS, {"whole": False, "streamed": True}))
 def test_every_proof_comes_back_where_it_was(play: Play, client: str, provider: str, streams: bool) -> None:
     play.says(provider, SAYS[provider](streams), stream=streams)
     heard = play.hears(client, THINKS, streams)
@@ -174,9 +188,9 @@ def sent(play: Play, client: str, provider: str, body: dict[str, Any], *takes: s
 LOWERED = 2500
 
 
-@pytest.mark.parametrize("budget", [3000, CAP, 50_000])
-@pytest.mark.parametrize("provider", PROVIDERS)
-@every_client
+@pytest.mark.parametrize(
+    ("client", "provider", "budget"), turns(PROVIDERS, {str(budget): budget for budget in (3000, CAP, 50_000)})
+)
 def test_a_budget_stays_below_the_cap_whoever_lowered_it(play: Play, client: str, provider: str, budget: int) -> None:
     """The client's cap is 4000, and the offer writes no more than 2500: with either the budget would be refused."""
     play.says(provider, PROVIDERS[provider].whole(Said("Yes.")), stream=False)
@@ -203,9 +217,7 @@ def test_a_budget_stays_below_the_cap_whoever_lowered_it(play: Play, client: str
             assert config["thinkingConfig"]["thinkingBudget"] in (LOWERED - 1, LOWERED * 80 // 100)
 
 
-@pytest.mark.parametrize("thinks", [True, False])
-@pytest.mark.parametrize("provider", PROVIDERS)
-@every_client
+@pytest.mark.parametrize(("client", "provider", "thinks"), turns(PROVIDERS, {"thinks": True, "does not": False}))
 def test_a_wish_means_the_same_in_every_spelling(play: Play, client: str, provider: str, thinks: bool) -> None:
     """Half of the cap of 4000 is a medium effort; and none is none."""
     play.says(provider, PROVIDERS[provider].whole(Said("Yes.")), stream=False)
