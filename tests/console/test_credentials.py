@@ -224,7 +224,7 @@ def test_a_form_with_such_an_address_changes_nothing(provider: Provider, secret:
     fields = untouched(client, provider)
     for address in REFUSED:
         response = client.post(page(provider), {**fields, "base_url": address})
-        assert response.status_code == 200 and response.context["errors"], address
+        assert response.status_code == 200 and response.context_data["errors"], address
         assert Provider.objects.get(pk=provider.pk).base_url == ADDRESS
         assert only(provider).secret() == secret
 

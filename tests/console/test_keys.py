@@ -289,7 +289,7 @@ def test_it_filters_by_state(alice: Tenant) -> None:
     alice.key.delete()
     client = console()
     for state, key in keys.items():
-        shown = client.get(LIST, {"state": state, "q": alice.organization.slug}).context["cl"].result_list
+        shown = client.get(LIST, {"state": state, "q": alice.organization.slug}).context_data["cl"].result_list
         assert list(shown) == [key], state
         assert is_alive(key) == (state == "usable")
 
@@ -303,7 +303,7 @@ def test_a_key_whose_owner_or_tenant_is_off_is_not_called_usable(what: str, alic
     client = console()
 
     def listed(state: str) -> list[str]:
-        page = client.get(LIST, {"q": alice.organization.slug, "state": state}).context["cl"]
+        page = client.get(LIST, {"q": alice.organization.slug, "state": state}).context_data["cl"]
         return [page.model_admin.state(key) for key in page.result_list]
 
     assert listed("usable") == []

@@ -97,13 +97,13 @@ def test_it_says_and_shows_what_an_offer_lacks(tariff: Any, lack: str, model: Mo
     offer = model.offers.get(provider=provider)
     assert lacks([priced, offer]) == {offer.pk: lack}
     # The list of offers, that of models, and the health board.
-    shown = client.get(url(Offer, "changelist"), {"q": model.slug}).context["cl"]
+    shown = client.get(url(Offer, "changelist"), {"q": model.slug}).context_data["cl"]
     assert {row.pk: row.lack for row in shown.result_list} == {priced.pk: "", offer.pk: lack}
     page = client.get(url(Model, "changelist"), {"q": model.slug})
-    (row,) = page.context["cl"].result_list
+    (row,) = page.context_data["cl"].result_list
     assert (row.offered, row.unpriced) == (2, 1) and "unknown of 1" in page.content.decode()
     board = client.get("/console/health/", {"q": model.slug})
-    assert {line.offer.pk: line.lack for one in board.context["providers"] for line in one["lines"]} == {
+    assert {line.offer.pk: line.lack for one in board.context_data["providers"] for line in one["lines"]} == {
         priced.pk: "", offer.pk: lack,
     }  # fmt: skip
     assert f"No price: {lack}" in board.content.decode()

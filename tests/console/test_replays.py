@@ -82,8 +82,8 @@ def test_it_works(alice: Tenant, traffic: tuple[Model, list[Provider]]) -> None:
     assert (replay.state, replay.done, replay.total) == ("done", 3, 3)
     done = client.get(address)
     assert "Refresh" not in done
-    assert ("Charged", "$0.006", "$0.012", "+$0.006 (+100.0%)") in done.context["table"]["rows"]
-    assert (f"Answered by {two.slug}", "0.0%", "100.0%", "+100.0 points") in done.context["table"]["rows"]
+    assert ("Charged", "$0.006", "$0.012", "+$0.006 (+100.0%)") in done.context_data["table"]["rows"]
+    assert (f"Answered by {two.slug}", "0.0%", "100.0%", "+100.0 points") in done.context_data["table"]["rows"]
     html = done.content.decode()
     assert "3 generations, of which 3 would have gone elsewhere." in html and one.slug in html
     assert "<style" not in html and " style=" not in html and html.count("<script") == html.count("<script src=")

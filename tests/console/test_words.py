@@ -123,7 +123,7 @@ def test_a_figure_leads_to_what_it_counts(alice: Tenant) -> None:
     client = console()
     today = f"{timezone.now():%Y-%m-%d}"
     make_usage(alice, status="failed")
-    figures = {figure["title"]: figure["link"] for figure in client.get(reverse("admin:index")).context["figures"]}
+    figures = {figure["title"]: figure["link"] for figure in client.get(reverse("admin:index")).context_data["figures"]}
     listed = url(Usage, "changelist")
     assert figures["Generations"] == figures["Charged"] == f"{listed}?created_at_from_0={today}"
     assert figures["Failed"] == f"{listed}?created_at_from_0={today}&status=bad"

@@ -105,11 +105,11 @@ def test_the_others_leave_a_slow_offer_that_one_has_measured(
         assert attempts(slow) - known <= SECOND_LOOKS
 
     board = console().get("/console/health/")
-    assert board.context["age"]["late"] is False
-    assert re.fullmatch(r"Statistics as of \d+ s ago\.", board.context["age"]["text"])
+    assert board.context_data["age"]["late"] is False
+    assert re.fullmatch(r"Statistics as of \d+ s ago\.", board.context_data["age"]["text"])
     # The clock of the worker's last run is turned back instead of waiting.
     Mark.objects.filter(name="offers:1h").update(until=before - timedelta(hours=3))
-    age = console().get("/console/health/").context["age"]
+    age = console().get("/console/health/").context_data["age"]
     assert age["late"] is True and age["text"].startswith("Statistics as of 3 h")
     known = attempts(slow)
     ask(other, alice, model)

@@ -44,10 +44,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         os.environ.update(cleanup.enter_context(first_free_engines()).urls)
     # Django by itself: a plugin that sets it up brings each test eight fixtures, which cost more than most tests.
     import django
+    from django.template import Template
     from django.test.utils import setup_test_environment
 
     django.setup()
+    render = Template._render
     setup_test_environment(debug=False)
+    Template._render = render  # watched, the hundreds of templates of a page would each have its context copied
     if not hands_out:
         gc.disable()  # until everything is collected: nothing of it is garbage
     return (yield)
@@ -63,8 +66,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays, and is much: the garbage collector need not look through it again and again."""
-    gc.collect()
+    """What was collected stays, and is much: the garbage collector need not look through it, now or ever."""
     gc.freeze()
     gc.enable()
 
