@@ -280,7 +280,10 @@ def test_no_vendors_name_stands_in_code_outside_the_table() -> None:
     ):
         if path == ROOT / "gateway" / "wire" / "dialects.py":
             continue
-        tree = ast.parse(path.read_text())
+        source = path.read_text()
+        if not any(dialect.name in source.lower() for dialect in VENDORS):
+            continue
+        tree = ast.parse(source)
         docstrings = {
             id(node.body[0].value)
             for node in ast.walk(tree)
