@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing.models import Usage
-from tests.console.browser import console, make_usage, url
+from tests.console.browser import console, context_of, make_usage, url
 from tests.stage.cast import Tenant, make_tenant
 
 A_DAY = datetime(2025, 5, 17, tzinfo=UTC)  # nobody else's
@@ -58,7 +58,7 @@ def test_it_reads_few_pages_to_find_none(name: str, value: str, pages: int) -> N
     day = f"{A_DAY:%Y-%m-%d}"
     with CaptureQueriesContext(connection) as captured:
         page = console().get(LIST, {"created_at_from_0": day, "created_at_to_0": day, name: value})
-    assert list(page.context_data["cl"].result_list) == []
+    assert list(context_of(page)["cl"].result_list) == []
     (query,) = [query["sql"] for query in captured.captured_queries if 'FROM "billing_usage"' in query["sql"]]
     with connection.cursor() as cursor:
         cursor.execute(f"explain (analyze, buffers, format json) {query}")
@@ -74,7 +74,7 @@ def test_metadata_are_looked_for_in_the_last_day_unless_asked(alice: Tenant) -> 
 
     def found(**asked: str) -> list[Usage]:
         page = client.get(LIST, {"organization": str(alice.organization.pk), **asked})
-        return list(page.context_data["cl"].result_list)
+        return list(context_of(page)["cl"].result_list)
 
     assert found(metadata="team=emea") == [recent]
     assert found(metadata="team", created_at_from_0=f"{old.created_at:%Y-%m-%d}") == [recent, old]

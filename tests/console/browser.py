@@ -72,6 +72,12 @@ def console(*, superuser: bool = True, **options: Any) -> Console:
     return client
 
 
+def context_of(page: Any) -> dict[str, Any]:
+    """What the template of a page is told, by name."""
+    given: dict[str, Any] = page.context_data
+    return given
+
+
 def make_usage(tenant: Tenant, at: datetime | None = None, **fields: Any) -> Usage:
     """A generation of `tenant`, made `at` (now): 1000 tokens in at 0.44, 500 out at 1.76 dollars a million."""
     at = at or timezone.now()

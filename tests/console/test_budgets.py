@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.models import Budget, Counter, Limit
-from tests.console.browser import console, exact, make_usage, submit
+from tests.console.browser import console, context_of, exact, make_usage, submit
 from tests.stage.cast import Tenant
 
 LIST = reverse("admin:billing_budget_changelist")
@@ -26,7 +26,7 @@ def make(client: Client, tenant: Tenant, **fields: Any) -> Any:
 
 def shown(client: Client, tenant: Tenant) -> list[tuple[str, str, str]]:
     """What the list says of `tenant`'s budgets: amount, spent, on hold."""
-    page = client.get(LIST, {"q": tenant.organization.slug}).context_data["cl"]
+    page = context_of(client.get(LIST, {"q": tenant.organization.slug}))["cl"]
     admin = page.model_admin
     found = [(admin.amount_shown(row), admin.used(row), admin.held(row)) for row in page.result_list]
     return [(exact(amount), exact(used), exact(held)) for amount, used, held in found]
@@ -124,6 +124,6 @@ def test_a_budget_that_is_spent_looks_like_it(amount: str, used: str, shown: tup
     client = console()
     make(client, alice, amount=amount, hard=[])
     Counter.objects.filter(subject=alice.project.pk).update(used=Decimal(used))
-    page = client.get(reverse("admin:billing_budget_changelist"), {"q": alice.organization.slug}).context_data["cl"]
+    page = context_of(client.get(reverse("admin:billing_budget_changelist"), {"q": alice.organization.slug}))["cl"]
     (budget,) = page.result_list
     assert page.model_admin.share(budget) == shown

@@ -14,7 +14,7 @@ from django.urls import reverse
 from accounts.sealing import CannotOpen
 from routing.models import Credential, Provider, validate_base_url
 from routing.starter.vendors import VENDORS
-from tests.console.browser import console, filled, submit
+from tests.console.browser import console, context_of, filled, submit
 
 FORM = "provider_form"
 ADD = reverse("admin:routing_provider_add")
@@ -224,7 +224,7 @@ def test_a_form_with_such_an_address_changes_nothing(provider: Provider, secret:
     fields = untouched(client, provider)
     for address in REFUSED:
         response = client.post(page(provider), {**fields, "base_url": address})
-        assert response.status_code == 200 and response.context_data["errors"], address
+        assert response.status_code == 200 and context_of(response)["errors"], address
         assert Provider.objects.get(pk=provider.pk).base_url == ADDRESS
         assert only(provider).secret() == secret
 

@@ -22,7 +22,7 @@ from billing.console.generations import GenerationPage, seconds
 from billing.ids import first_id
 from billing.models import Usage
 from gateway.templatetags.plans import plan_table
-from tests.console.browser import console, exact, make_attempt, make_entry, make_usage
+from tests.console.browser import console, context_of, exact, make_attempt, make_entry, make_usage
 from tests.stage.cast import NOBODYS, Tenant, make_key
 
 LIST = reverse("admin:billing_usage_changelist")
@@ -33,7 +33,7 @@ def listed(client: Client, **asked: Any) -> list[Usage]:
     """The generations on the first page of the list."""
     response = client.get(LIST, asked)
     assert response.status_code == 200
-    return list(response.context_data["cl"].result_list)
+    return list(context_of(response)["cl"].result_list)
 
 
 def of(tenant: Tenant) -> dict[str, str]:
@@ -230,18 +230,18 @@ def test_a_page_shows_what_the_amounts_are_made_of(alice: Tenant) -> None:
     make_entry(usage)
     make_attempt(make_usage(alice), provider="stranger")
     response = console().get(reverse("admin:billing_usage_change", args=[usage.pk]))
-    assert response.context_data["arithmetic"]["rows"] == [
+    assert context_of(response)["arithmetic"]["rows"] == [
         ("Input tokens", "1,000", "$0.44", "$0.00044", "$0.4", "$0.0004"),
         ("Output tokens", "500", "$1.76", "$0.00088", "unknown", "unknown"),
         ("A web search", "2", "$0.0125", "$0.025", "$0.01", "$0.02"),
         ("Sum", "", "", "$0.02632", "", "unknown"),
     ]
-    tries = response.context_data["tries"]["rows"]
+    tries = context_of(response)["tries"]["rows"]
     assert [row[:1] + row[2:8] for row in tries] == [
         (1, "first", "model-1", "failed", "timeout", 503, "-"),
         (2, "vendor", "model-1", "completed", "-", "-", "412 ms"),
     ]
-    (posting,) = response.context_data["postings"]["rows"]
+    (posting,) = context_of(response)["postings"]["rows"]
     assert posting[1:] == ("settle", f"tenant:{alice.organization.slug}", "revenue", "0.00132 USD")
     html = response.content.decode()
     for text in (usage.pk.hex, "user-7", "emea", "first", "$0.02632", "tenant:"):
@@ -255,7 +255,7 @@ def test_a_ledger_entry_leads_to_its_generation(alice: Tenant) -> None:
     make_entry(make_usage(alice))
     client = console()
     response = client.get(reverse("admin:billing_ledgerentry_changelist"), {"q": usage.pk.hex})
-    assert list(response.context_data["cl"].result_list) == [entry]
+    assert list(context_of(response)["cl"].result_list) == [entry]
     assert reverse("admin:billing_usage_change", args=[usage.pk]) in response.content.decode()
     assert f"tenant:{alice.organization.slug}" in response.content.decode()
 
@@ -263,7 +263,7 @@ def test_a_ledger_entry_leads_to_its_generation(alice: Tenant) -> None:
 def test_it_says_when_a_price_is_unknown(alice: Tenant) -> None:
     usage = make_usage(alice, status="abandoned", charge=Decimal(0), provider_cost=None, arithmetic=[])
     response = console().get(reverse("admin:billing_usage_change", args=[usage.pk]))
-    assert response.context_data["arithmetic"]["rows"] == []
+    assert context_of(response)["arithmetic"]["rows"] == []
     assert "$0" in response.content.decode() and "unknown" in response.content.decode()
 
 
@@ -312,7 +312,7 @@ def test_pages_keep_their_filters_to_the_last(alice: Tenant, charlie: Tenant) ->
 
     def walk(address: str) -> tuple[list[UUID], str]:
         page = client.get(address, follow=True)
-        rows = page.context_data["cl"].result_list
+        rows = context_of(page)["cl"].result_list
         assert {row.organization for row in rows} == {alice.organization.pk}
         after = re.search(r'href="([^"]*)"[^>]*>Next<', page.content.decode())
         assert bool(after) != ("Narrow the filters" in page.content.decode())

@@ -16,7 +16,7 @@ from billing.models import Attempt, Mark
 from gateway.console.health_board import _lasted
 from routing.models import Credential, Ejection, Offer
 from routing.statistics.rollups import roll_up
-from tests.console.browser import console
+from tests.console.browser import console, context_of
 from tests.routing.test_statistics import new_id
 from tests.stage.cast import Tenant
 from tests.stage.shelf import add_offer, make_model, make_provider
@@ -50,7 +50,7 @@ def shown(client: Client, offer: Offer, **query: str) -> Any:
     """The offer's line on the board."""
     response = client.get(BOARD, {"q": offer.model.slug, **query})
     assert response.status_code == 200
-    (line,) = (line for one in response.context_data["providers"] for line in one["lines"] if line.offer == offer)
+    (line,) = (line for one in context_of(response)["providers"] for line in one["lines"] if line.offer == offer)
     return line
 
 
@@ -80,7 +80,7 @@ def test_it_shows_how_an_offer_does(offer: Offer) -> None:
     html = client.get(BOARD, {"q": offer.model.slug}).content.decode()
     assert offer.model.slug in html and "1 timeout" in html and "90.0 %" in html
     assert reverse("health_board") in client.get("/console/").content.decode()
-    assert client.get(BOARD, {"q": "no-such-model"}).context_data["providers"] == []
+    assert context_of(client.get(BOARD, {"q": "no-such-model"}))["providers"] == []
 
 
 def test_no_page_of_it_needs_what_the_policy_forbids(offer: Offer) -> None:
@@ -94,13 +94,13 @@ def test_no_page_of_it_needs_what_the_policy_forbids(offer: Offer) -> None:
 def test_it_says_how_old_the_statistics_are(offer: Offer) -> None:
     client = console()
     published()
-    assert client.get(BOARD).context_data["age"]["late"] is False
+    assert context_of(client.get(BOARD))["age"]["late"] is False
     Mark.objects.filter(name="offers:1h").update(until=datetime.now(UTC) - timedelta(minutes=12, seconds=3))
-    age = client.get(BOARD).context_data["age"]
+    age = context_of(client.get(BOARD))["age"]
     assert age["late"] is True and age["text"].startswith("Statistics as of 12 min ")
     assert "No worker seems to run; routing goes on with what is known." in client.get(BOARD).content.decode()
     Mark.objects.filter(name="offers:1h").delete()
-    assert client.get(BOARD).context_data["age"] == {"text": "No statistics have been published yet.", "late": True}
+    assert context_of(client.get(BOARD))["age"] == {"text": "No statistics have been published yet.", "late": True}
     published()
 
 
@@ -127,7 +127,7 @@ def test_it_shows_what_rests_and_what_has_rested(offer: Offer) -> None:
     Ejection.objects.create(credential=credential, cause="auth", **row)
     response = client.get(BOARD, {"q": offer.provider.slug})
     assert "Credential second rests: the provider refuses it (auth)." in response.content.decode()
-    told = {(rest["cause"], rest["end"], rest["count"]): rest for rest in response.context_data["history"]
+    told = {(rest["cause"], rest["end"], rest["count"]): rest for rest in context_of(response)["history"]
             if str(offer) in rest["subject"] or "second" in rest["subject"]}  # fmt: skip
     assert set(told) == {
         ("timeout", "A call that succeeded", 3), ("rate limited", "still open", 1), ("server error", "still open", 1),

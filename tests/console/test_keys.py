@@ -15,7 +15,7 @@ from django.urls import reverse
 from accounts.keys import digest, is_well_formed
 from accounts.models import ApiKey, Organization, Project, User
 from routing.models import Model
-from tests.console.browser import console, filled, submit
+from tests.console.browser import console, context_of, filled, submit
 from tests.stage.cast import NOBODYS, Tenant, make_key
 
 LIST = reverse("admin:accounts_apikey_changelist")
@@ -289,7 +289,7 @@ def test_it_filters_by_state(alice: Tenant) -> None:
     alice.key.delete()
     client = console()
     for state, key in keys.items():
-        shown = client.get(LIST, {"state": state, "q": alice.organization.slug}).context_data["cl"].result_list
+        shown = context_of(client.get(LIST, {"state": state, "q": alice.organization.slug}))["cl"].result_list
         assert list(shown) == [key], state
         assert is_alive(key) == (state == "usable")
 
@@ -303,7 +303,7 @@ def test_a_key_whose_owner_or_tenant_is_off_is_not_called_usable(what: str, alic
     client = console()
 
     def listed(state: str) -> list[str]:
-        page = client.get(LIST, {"q": alice.organization.slug, "state": state}).context_data["cl"]
+        page = context_of(client.get(LIST, {"q": alice.organization.slug, "state": state}))["cl"]
         return [page.model_admin.state(key) for key in page.result_list]
 
     assert listed("usable") == []

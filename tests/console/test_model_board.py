@@ -12,7 +12,7 @@ from django.urls import reverse
 from billing.models import Attempt
 from billing.rollups import make
 from routing.models import Model, Offer, OfferStatistics
-from tests.console.browser import console, make_usage
+from tests.console.browser import console, context_of, make_usage
 from tests.console.test_health_board import attempt, published
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.shelf import add_offer, make_model, make_provider
@@ -46,7 +46,7 @@ def test_it_shows_speed_latency_and_uptime_by_provider(model: Model) -> None:
     published()
     response = console().get(reverse("health_model", args=[model.pk]))
     assert response.status_code == 200
-    sellers = {seller.slug: seller for seller in response.context_data["sellers"]}
+    sellers = {seller.slug: seller for seller in context_of(response)["sellers"]}
     assert set(sellers) == {one.provider.slug, two.provider.slug}
     found = sellers[one.provider.slug]
     speed, first = found.speed, found.first_token
@@ -76,7 +76,7 @@ def test_it_shows_tokens_by_day_and_what_the_model_is(model: Model, alice: Tenan
     with transaction.atomic(), connection.cursor() as cursor:
         make(cursor, today - 31 * DAY, today + DAY)
     response = console().get(reverse("health_model", args=[model.pk]))
-    days = response.context_data["days"]
+    days = context_of(response)["days"]
     assert len(days) == 30
     assert [(bar["day"], bar["tokens"], bar["height"]) for bar in days if bar["height"]] == [
         (today - 3 * DAY, "400", 120), (today, "80", 24),
@@ -95,7 +95,7 @@ def test_the_board_shows_all_models_of_a_provider_and_their_use() -> None:
     try:
         published()
         response = console().get("/console/health/", {"window": "1d", "q": provider.slug})
-        (shown,) = (one for one in response.context_data["providers"] if one["provider"] == provider)
+        (shown,) = (one for one in context_of(response)["providers"] if one["provider"] == provider)
         calls = {line.offer.upstream_model: line.figures.attempts for line in shown["lines"]}
         assert calls == {"used": 1, "unused": 0}
         assert shown["figures"].attempts == 1
@@ -121,5 +121,5 @@ def test_calls_of_a_moment_ago_are_shown_before_the_month_is_published(model: Mo
     published()
     OfferStatistics.objects.filter(window="30d").delete()
     response = console().get(reverse("health_model", args=[model.pk]))
-    (seller,) = (one for one in response.context_data["sellers"] if one.slug == offer.provider.slug)
+    (seller,) = (one for one in context_of(response)["sellers"] if one.slug == offer.provider.slug)
     assert (seller.figures.attempts, seller.figures.uptime) == (1, 1.0)

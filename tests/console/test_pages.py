@@ -33,6 +33,7 @@ from tests.console.browser import (
     addresses,
     console,
     console_role,
+    context_of,
     exact,
     filled,
     make_rows,
@@ -101,7 +102,7 @@ def test_it_shows_staff_nothing_whatever_permissions_they_hold(model: type[model
 def test_it_shows_staff_an_empty_first_page() -> None:
     response = console(superuser=False).get(reverse("admin:index"))
     assert response.status_code == 200
-    assert response.context_data["figures"] is None and response.context_data["sidebar_navigation"] == []
+    assert context_of(response)["figures"] is None and context_of(response)["sidebar_navigation"] == []
     assert "/console/billing/" not in response.content.decode()
 
 
@@ -190,7 +191,7 @@ def test_the_first_page_sums_up_the_day(alice: Tenant) -> None:
     client = console()
 
     def figures() -> dict[str, str]:
-        shown = client.get(reverse("admin:index")).context_data["figures"]
+        shown = context_of(client.get(reverse("admin:index")))["figures"]
         return {figure["title"]: str(figure["value"]).replace(",", "") for figure in shown}
 
     def dollars(text: str) -> Decimal:
@@ -278,12 +279,12 @@ def test_it_counts_gateways_alone(alice: Tenant) -> None:
 
     for _ in range(3):  # other tests' gateways come and go
         known = alive()
-        figures = client.get(reverse("admin:index")).context_data["figures"]
+        figures = context_of(client.get(reverse("admin:index")))["figures"]
         if alive() == known:
             break
     (figure,) = (one for one in figures if one["title"] == "Processes")
     assert (figure["value"], figure["note"]) == (str(known), "gateways that are alive")
-    shown = client.get(reverse("admin:billing_lease_changelist"), {"p": 1}).context_data["cl"]
+    shown = context_of(client.get(reverse("admin:billing_lease_changelist"), {"p": 1}))["cl"]
     kinds = {row.pk: shown.model_admin.kind(row) for row in shown.queryset}
     assert EVERYBODY not in kinds
     assert (kinds.pop(HOUSEKEEPER), set(kinds.values()), len(kinds)) == ("worker", {"gateway"}, before + 2)
@@ -292,7 +293,7 @@ def test_it_counts_gateways_alone(alice: Tenant) -> None:
 def test_the_first_page_shows_money_short_and_exact(alice: Tenant) -> None:
     make_usage(alice, charge=Decimal("1234.567891"))
     (figure,) = (
-        one for one in console().get(reverse("admin:index")).context_data["figures"] if one["title"] == "Charged"
+        one for one in context_of(console().get(reverse("admin:index")))["figures"] if one["title"] == "Charged"
     )
     midnight = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     total = Usage.objects.filter(pk__gte=first_id(midnight)).aggregate(sum=Sum("charge"))["sum"]
@@ -318,7 +319,7 @@ def test_a_list_that_is_walked_by_its_links_keeps_what_was_asked(
     client, seen = console(), []
     for number in range(1, 4):
         response = client.get(url(model, "changelist"), {**asked, "p": str(number)})
-        (row,) = response.context_data["cl"].result_list
+        (row,) = context_of(response)["cl"].result_list
         seen.append(row.pk)
         links = [parse_qs(html.unescape(link)) for link in re.findall(r'href="\?([^"]*)"', response.content.decode())]
         after = [link for link in links if link.get("p") == [str(number + 1)]]

@@ -9,7 +9,7 @@ from django.urls import reverse
 from accounts.models import ApiKey, Project
 from routing.models import ChoiceWeight, Level, Model, Policy, Provider
 from tests.configuration.desk import undone
-from tests.console.browser import console, filled, submit
+from tests.console.browser import console, context_of, filled, submit
 from tests.console.browser import url as page
 from tests.stage.cast import Tenant
 from tests.stage.shelf import make_model, make_provider
@@ -21,7 +21,7 @@ ADD = reverse("admin:routing_policy_add")
 def errors(response: Any) -> dict[str, list[str]]:
     """What the form says of its fields."""
     assert response.status_code == 200
-    found: dict[str, list[str]] = response.context_data["adminform"].form.errors
+    found: dict[str, list[str]] = context_of(response)["adminform"].form.errors
     return {name: list(texts) for name, texts in found.items()}
 
 
@@ -201,7 +201,7 @@ def test_a_page_leads_to_its_policy(alice: Tenant, model: Model) -> None:
         leads = reverse("admin:routing_policy_of", args=[level, row.pk])
         assert leads in client.get(page(table, "change", row.pk)).content.decode()
         form = client.get(leads, follow=True)
-        assert form.context_data["adminform"].form.initial == {"level": level, level: str(row.pk)}
+        assert context_of(form)["adminform"].form.initial == {"level": level, level: str(row.pk)}
         policy = Policy.objects.create(**{"level": level, level: row})
         assert client.get(leads)["Location"] == page(Policy, "change", policy.pk)
     leads = reverse("admin:routing_policy_of", args=["model", model.pk])

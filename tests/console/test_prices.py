@@ -14,7 +14,7 @@ from billing.models import Tariff
 from billing.pricing import Prices, Rate, by_size
 from routing.models import Model, Offer
 from routing.models.prices import lacks
-from tests.console.browser import console, submit, url
+from tests.console.browser import console, context_of, submit, url
 from tests.stage.shelf import add_offer, add_version, make_model, make_provider, make_tariff
 
 REFUSED = "under a hard budget its calls are refused, under none nobody knows what they cost."
@@ -97,13 +97,13 @@ def test_it_says_and_shows_what_an_offer_lacks(tariff: Any, lack: str, model: Mo
     offer = model.offers.get(provider=provider)
     assert lacks([priced, offer]) == {offer.pk: lack}
     # The list of offers, that of models, and the health board.
-    shown = client.get(url(Offer, "changelist"), {"q": model.slug}).context_data["cl"]
+    shown = context_of(client.get(url(Offer, "changelist"), {"q": model.slug}))["cl"]
     assert {row.pk: row.lack for row in shown.result_list} == {priced.pk: "", offer.pk: lack}
     page = client.get(url(Model, "changelist"), {"q": model.slug})
-    (row,) = page.context_data["cl"].result_list
+    (row,) = context_of(page)["cl"].result_list
     assert (row.offered, row.unpriced) == (2, 1) and "unknown of 1" in page.content.decode()
     board = client.get("/console/health/", {"q": model.slug})
-    assert {line.offer.pk: line.lack for one in board.context_data["providers"] for line in one["lines"]} == {
+    assert {line.offer.pk: line.lack for one in context_of(board)["providers"] for line in one["lines"]} == {
         priced.pk: "", offer.pk: lack,
     }  # fmt: skip
     assert f"No price: {lack}" in board.content.decode()

@@ -14,7 +14,7 @@ from django.urls import reverse
 from routing.models import Model, Policy, Provider, Replay
 from routing.replay.replay import CHUNK
 from routing.replay.replaying import run
-from tests.console.browser import console, filled, submit
+from tests.console.browser import console, context_of, filled, submit
 from tests.console.browser import url as page
 from tests.routing.test_replay import copies, shelf, usage
 from tests.stage.cast import Tenant
@@ -82,8 +82,8 @@ def test_it_works(alice: Tenant, traffic: tuple[Model, list[Provider]]) -> None:
     assert (replay.state, replay.done, replay.total) == ("done", 3, 3)
     done = client.get(address)
     assert "Refresh" not in done
-    assert ("Charged", "$0.006", "$0.012", "+$0.006 (+100.0%)") in done.context_data["table"]["rows"]
-    assert (f"Answered by {two.slug}", "0.0%", "100.0%", "+100.0 points") in done.context_data["table"]["rows"]
+    assert ("Charged", "$0.006", "$0.012", "+$0.006 (+100.0%)") in context_of(done)["table"]["rows"]
+    assert (f"Answered by {two.slug}", "0.0%", "100.0%", "+100.0 points") in context_of(done)["table"]["rows"]
     html = done.content.decode()
     assert "3 generations, of which 3 would have gone elsewhere." in html and one.slug in html
     assert "<style" not in html and " style=" not in html and html.count("<script") == html.count("<script src=")

@@ -14,7 +14,7 @@ from billing.models import Budget, Hold, Lease, Tariff, Usage
 from gateway.console.menu import NAVIGATION
 from gateway.templatetags.theme import MENDED
 from routing.models import ChoiceWeight, Model, Provider
-from tests.console.browser import PAGES, READ_ONLY, Rows, console, make_rows, make_usage, url
+from tests.console.browser import PAGES, READ_ONLY, Rows, console, context_of, make_rows, make_usage, url
 from tests.stage.cast import Tenant, make_tenant
 
 
@@ -123,7 +123,7 @@ def test_a_figure_leads_to_what_it_counts(alice: Tenant) -> None:
     client = console()
     today = f"{timezone.now():%Y-%m-%d}"
     make_usage(alice, status="failed")
-    figures = {figure["title"]: figure["link"] for figure in client.get(reverse("admin:index")).context_data["figures"]}
+    figures = {figure["title"]: figure["link"] for figure in context_of(client.get(reverse("admin:index")))["figures"]}
     listed = url(Usage, "changelist")
     assert figures["Generations"] == figures["Charged"] == f"{listed}?created_at_from_0={today}"
     assert figures["Failed"] == f"{listed}?created_at_from_0={today}&status=bad"

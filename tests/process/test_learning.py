@@ -10,7 +10,7 @@ import pytest
 
 from billing.models import Attempt, Mark
 from routing.models import Model, Provider
-from tests.console.browser import console
+from tests.console.browser import console, context_of
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, running, synchronize, until
@@ -105,11 +105,11 @@ def test_the_others_leave_a_slow_offer_that_one_has_measured(
         assert attempts(slow) - known <= SECOND_LOOKS
 
     board = console().get("/console/health/")
-    assert board.context_data["age"]["late"] is False
-    assert re.fullmatch(r"Statistics as of \d+ s ago\.", board.context_data["age"]["text"])
+    assert context_of(board)["age"]["late"] is False
+    assert re.fullmatch(r"Statistics as of \d+ s ago\.", context_of(board)["age"]["text"])
     # The clock of the worker's last run is turned back instead of waiting.
     Mark.objects.filter(name="offers:1h").update(until=before - timedelta(hours=3))
-    age = console().get("/console/health/").context_data["age"]
+    age = context_of(console().get("/console/health/"))["age"]
     assert age["late"] is True and age["text"].startswith("Statistics as of 3 h")
     known = attempts(slow)
     ask(other, alice, model)

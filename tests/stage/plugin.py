@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,9 +48,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     from django.test.utils import setup_test_environment
 
     django.setup()
-    render = Template._render
+    template: Any = Template
+    render = template._render
     setup_test_environment(debug=False)
-    Template._render = render  # watched, the hundreds of templates of a page would each have its context copied
+    template._render = render  # watched, the hundreds of templates of a page would each have its context copied
     if not hands_out:
         gc.disable()  # until everything is collected: nothing of it is garbage
     return (yield)
