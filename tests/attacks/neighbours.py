@@ -61,7 +61,7 @@ def attacked(*attackers: Callable[[], object]) -> Iterator[None]:
             thread.join()
 
 
-def holds(victim: Victim, *attackers: Callable[[], object], times: int = 20 if WHOLE else 10) -> None:
+def holds(victim: Victim, *attackers: Callable[[], object], times: int = 20 if WHOLE else 5) -> None:
     """Asserts that the victim's median at most doubles beside the attackers, and that nothing of it fails."""
     for attempt in range(ATTEMPTS):
         quiet = victim.median(times)
