@@ -4,7 +4,6 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from django.db.models import Max
 
 from accounts.models import Change
 from deploy.processes import free_port as free_port  # not one that an outgoing connection, of any test's, may take
+from tests.stage.nursery import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def environment(**overrides: str) -> dict[str, str]:
 class Gateway:
     """One gateway process. `url` has no trailing slash; `client` is an httpx client of it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", port: int, log: Path, spool: Path) -> None:
+    def __init__(self, process: Program, port: int, log: Path, spool: Path) -> None:
         self.process = process
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -91,14 +91,13 @@ def launch(folder: Path, *arguments: str, spool: Path | None = None, code: str |
     log = folder / f"gateway-{port}.log"
     spool = spool or folder / "spool"
     server = ("-m", "gateway.door.server") if code is None else ("-c", code)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *server, "--port", str(port), "--drain", "10", *arguments],
-            cwd=ROOT,
-            env=environment(**{"SERVE": "gateway", "SPOOL_DIR": str(spool), **env}),
-            stdout=output,
-            stderr=output,
-        )
+    log.touch()
+    process = Program(
+        [*server, "--port", str(port), "--drain", "10", *arguments],
+        environment(**{"SERVE": "gateway", "SPOOL_DIR": str(spool), **env}),
+        ROOT,
+        log,
+    )
     return Gateway(process, port, log, spool)
 
 
