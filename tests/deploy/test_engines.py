@@ -425,6 +425,7 @@ def test_root_is_served_from_a_folder_that_nobody_else_can_enter(open_folder: Pa
     assert list(trap.iterdir()) == []
 
 
+@pytest.mark.long
 @as_root_only
 def test_root_and_another_user_work_side_by_side_and_not_on_each_others_state(open_folder: Path) -> None:
     """Each from a clone of their own, in either order, and at the same time."""

@@ -339,6 +339,7 @@ def test_it_uses_engines_that_the_environment_names_and_changes_nothing_that_it_
     assert {path: after[path] for path in before if path in after} == before
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="Only root can become another user.")
 def test_another_user_runs_it_from_a_clone_of_their_own(open_folder: Path) -> None:
     other = other_user()

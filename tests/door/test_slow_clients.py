@@ -49,6 +49,7 @@ class Slow:
         return self.seconds is not None
 
 
+@pytest.mark.long
 def test_a_request_that_never_becomes_whole_is_ended(gateway: Gateway, alice: Tenant, model: str) -> None:
     with ExitStack() as stack:
 

@@ -63,6 +63,7 @@ def hear_all(gateway: Gateway, secret: str, *requests: tuple[str, bool]) -> list
     return asyncio.run(together())
 
 
+@pytest.mark.long
 @pytest.mark.row("B271")
 def test_a_waiting_client_hears_a_comment_every_ten_seconds(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider

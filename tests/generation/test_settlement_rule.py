@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accounts.models import ApiKey
+from billing.backbone.leases import EVERYBODY
 from billing.models import Attempt, Budget, Hold, Tariff, Usage
 from routing.models import Model
 from tests.simulated.process import SimulatedProvider
@@ -367,6 +368,9 @@ def died(scene: Scene) -> None:
         scene.gateway = gateway
         with scene.asking(scene.offer(f"hold&{SAYS}")):
             gateway.kill()
+            with database(owner_url()) as owner:  # as if half a minute had passed; test_crashes waits for it
+                old = "update billing_lease set heartbeat_at = now() - interval '1 minute' where pid = %s and id <> %s"
+                owner.execute(old, [gateway.process.pid, EVERYBODY])
     scene.simulated.release()
     scene.gateway = here
     scene.row(60)

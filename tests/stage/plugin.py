@@ -66,6 +66,21 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) * (1 if os.environ.get("DATABASE_URL") else 2)
 
 
+@pytest.hookimpl(trylast=True)  # after they were shuffled
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones begin each worker's share, so that none is left with one while the others have nothing to do."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if item.get_closest_marker("long")]
+    rest = [item for item in items if not item.get_closest_marker("long")]
+    share, more = divmod(len(rest), workers)
+    starts = [number * share + min(number, more) for number in range(workers + 1)]
+    items[:] = [
+        item
+        for number in range(workers)
+        for item in (*long[number::workers], *rest[starts[number] : starts[number + 1]])
+    ]
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays, and is much: the garbage collector need not look through it, now or ever."""
     gc.freeze()
