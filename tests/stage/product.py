@@ -36,7 +36,7 @@ def environment(**overrides: str) -> dict[str, str]:
 class Gateway:
     """One gateway process. `url` has no trailing slash; `client` is an httpx client of it."""
 
-    def __init__(self, process: Program, port: int, log: Path, spool: Path) -> None:
+    def __init__(self, process: "Program | subprocess.Popen[bytes]", port: int, log: Path, spool: Path) -> None:
         self.process = process
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
