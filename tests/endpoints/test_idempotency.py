@@ -609,7 +609,7 @@ def test_whenever_a_process_is_killed_each_word_is_charged_once(
     simulated: SimulatedProvider, tmp_path: Path, alice: Tenant
 ) -> None:
     model = another(simulated, "tokens=20&pace=10ms")
-    words = [word() for _ in range(60)]
+    words = [word() for _ in range(90)]
     told: dict[str, httpx.Response] = {}
 
     def ask(gateway: Gateway, number: int) -> None:
