@@ -16,10 +16,6 @@ logger = logging.getLogger(__name__)
 
 MOST = 256  # items a batch
 IN_FLIGHT = 1  # batches at once: a second one waits for the same counters' locks, and both are smaller
-# Turns of the loop that a batch is waited for while each brings more. A statement costs us as much as a third of a
-# request: a busy process that asks for fewer, larger ones does more.
-MOST_TURNS = 3
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -66,7 +62,9 @@ class GroupCommit(Generic[Item, Result]):
 
     async def _flush(self) -> None:
         while self._waiting:
-            await self._gathered()
+            # What this turn of the loop brings shares the batch. To wait for a few more turns makes fewer and larger
+            # ones: a quarter less of the database's time, but a tenth fewer requests a second, as they wait in step.
+            await asyncio.sleep(0)
             batch: list[tuple[Item, asyncio.Future[Result]]] = []
             while self._waiting and len(batch) < MOST:
                 entry = self._waiting.popleft()
@@ -74,14 +72,6 @@ class GroupCommit(Generic[Item, Result]):
                     batch.append(entry)
             if batch:
                 await self._deliver(batch)
-
-    async def _gathered(self) -> None:
-        """Returns once a turn of the loop has brought nothing more: on an idle machine at once, on a busy one later."""
-        for _ in range(MOST_TURNS):
-            before = len(self._waiting)
-            await asyncio.sleep(0)
-            if len(self._waiting) == before:
-                return
 
     async def _deliver(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
