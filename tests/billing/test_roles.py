@@ -317,7 +317,8 @@ def fresh_database(owners: str) -> Iterator[str]:
         try:
             yield _at(owners, name)
         finally:
-            owner.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+            # Not by force: that may not end an autovacuum, which a plain one waits for.
+            owner.execute(sql.SQL("drop database {}").format(sql.Identifier(name)))
 
 
 def _at(url: str, name: str) -> str:

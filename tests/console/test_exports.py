@@ -346,7 +346,7 @@ def test_a_reader_who_leaves_frees_the_connection(server: Gateway) -> None:
         with connection.cursor() as cursor:
             cursor.execute(
                 "select count(*) from pg_stat_activity where datname = current_database() "
-                "and pid <> pg_backend_pid() and query like '%%billing_usage%%' and state <> 'active'"
+                "and usename like '%%console%%' and query like '%%billing_usage%%' and state <> 'active'"
             )
             return int(cursor.fetchone()[0])
 
