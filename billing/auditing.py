@@ -179,6 +179,22 @@ class Found(NamedTuple):
     found: str
 
 
+class Run(NamedTuple):
+    """One audit, `now` by the database's clock.
+
+    - `state`: what is remembered from one run to the next; a run changes it
+    - `before`, `seen`: what `_counts` told the last time, and tells now
+    - `open_ones`: what is known not to agree
+    """
+
+    cursor: CursorWrapper
+    now: datetime
+    state: dict[str, Any]
+    before: dict[str, list[Any]]
+    seen: dict[str, list[Any]]
+    open_ones: list[AuditFinding]
+
+
 def audit() -> int | None:
     """Audits, and writes down what it finds; how many findings are open. None while another audits.
 
@@ -211,16 +227,15 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
     (now,) = cursor.fetchone()
     row = AuditState.objects.filter(pk=1).first()
     state: dict[str, Any] = row.state if row else {}
-    before: dict[str, list[Any]] = state.get("seen", {})
     open_ones = list(AuditFinding.objects.filter(gone_at=None))
-
+    run = Run(cursor, now, state, state.get("seen", {}), seen, open_ones)
     found = [
-        *_touched(before, seen),
-        *_generations(cursor, state, before, seen, now, open_ones),
-        *_chain(cursor, state, before, seen, now, open_ones),
+        *_touched(run),
+        *_generations(run),
+        *_chain(run),
         *_totals(cursor),
         *_closed(cursor),
-        *_rollups(cursor, state, now, open_ones),
+        *_rollups(run),
     ]
     count = _write_down(found, open_ones, now)
     state["seen"] = seen
@@ -255,39 +270,33 @@ def _write_down(found: Iterable[Found], open_ones: list[AuditFinding], now: date
 # --- what has changed ------------------------------------------------------------------------------------------------
 
 
-def _moved(before: dict[str, list[Any]], seen: dict[str, list[Any]], table: str) -> bool:
+def _moved(run: Run, table: str) -> bool:
     """Whether rows of `table` were changed since the last run, or may have been."""
-    return table not in before or before[table][1:] != seen[table][1:]
+    return table not in run.before or run.before[table][1:] != run.seen[table][1:]
 
 
-def _touched(before: dict[str, list[Any]], seen: dict[str, list[Any]]) -> Iterator[Found]:
+def _touched(run: Run) -> Iterator[Found]:
     """The ledger and its blocks are only ever added to."""
     for table in ("billing_ledgerentry", "billing_ledgerblock"):
-        old = before.get(table)
-        if old and old[2:] == seen[table][2:] and old[1] != seen[table][1]:
+        old, new = run.before.get(table), run.seen[table]
+        if old and old[2:] == new[2:] and old[1] != new[1]:
             yield Found(
                 FindingKind.TOUCHED,
                 table,
                 f"{old[1]:,} rows changed, ever",
-                f"{seen[table][1]:,}, since the last audit",
+                f"{new[1]:,}, since the last audit",
             )
-        elif old and old[2] != seen[table][2]:
+        elif old and old[2] != new[2]:
             yield Found(FindingKind.TOUCHED, table, "the same file", "another one: emptied or rewritten")
 
 
 # --- usage and ledger ------------------------------------------------------------------------------------------------
 
 
-def _generations(
-    cursor: CursorWrapper,
-    state: dict[str, Any],
-    before: dict[str, list[Any]],
-    seen: dict[str, list[Any]],
-    now: datetime,
-    open_ones: list[AuditFinding],
-) -> Iterator[Found]:
-    recent = first_id(now - RECENT)
-    ids = [UUID(row.place.split()[1]) for row in open_ones if row.kind == FindingKind.GENERATION]
+def _generations(run: Run) -> Iterator[Found]:
+    cursor, state = run.cursor, run.state
+    recent = first_id(run.now - RECENT)
+    ids = [UUID(row.place.split()[1]) for row in run.open_ones if row.kind == FindingKind.GENERATION]
     # Those that were not sealed yet last time: what was still being written then is among them.
     cursor.execute(OLD_NAMED, [state.get("sealed", 0), recent])
     ids += [id for (id,) in cursor.fetchall()]
@@ -296,7 +305,7 @@ def _generations(
     yield from _compare(cursor, AMONG, ids=ids)
     # Whose clock is ahead has made ids of a time to come.
     yield from _compare(cursor, BETWEEN, start=recent, end=LAST)
-    for start, end in _changed_ranges(cursor, before, seen, now):
+    for start, end in _changed_ranges(run):
         yield from _compare(cursor, BETWEEN, start=start, end=end)
     start = UUID(state.get("turn", str(FIRST)))
     cursor.execute("select id from billing_usage where id > %s order by id offset %s limit 1", [start, IN_TURN])
@@ -305,23 +314,22 @@ def _generations(
     state["turn"] = str(row[0] if row else FIRST)
 
 
-def _changed_ranges(
-    cursor: CursorWrapper, before: dict[str, list[Any]], seen: dict[str, list[Any]], now: datetime
-) -> Iterator[tuple[UUID, UUID]]:
+def _changed_ranges(run: Run) -> Iterator[tuple[UUID, UUID]]:
     """The ids of the months in which rows were changed, a day at a time; of all of them, when nobody knows which."""
-    running = {f"billing_usage_{moment:%Y_%m}" for moment in (now - DAY, now + DAY)}
+    cursor, before, seen = run.cursor, run.before, run.seen
+    running = {f"billing_usage_{moment:%Y_%m}" for moment in (run.now - DAY, run.now + DAY)}
     usage = [table for table in seen if table.startswith("billing_usage")]
     changed = {
         table
         for table in usage
-        if _moved(before, seen, table)
+        if _moved(run, table)
         or (table not in running | {"billing_usage_default"} and before[table][0] != seen[table][0])
     }
     cursor.execute(ENDS)
     oldest, newest = cursor.fetchone()
     if oldest is None:
         return
-    if _moved(before, seen, "billing_ledgerentry"):
+    if _moved(run, "billing_ledgerentry"):
         changed.add("billing_usage_default")
     for table in sorted(changed):
         if table == "billing_usage_default":
@@ -371,14 +379,8 @@ def _plain(value: Any) -> str:
 # --- blocks and balances ---------------------------------------------------------------------------------------------
 
 
-def _chain(
-    cursor: CursorWrapper,
-    state: dict[str, Any],
-    before: dict[str, list[Any]],
-    seen: dict[str, list[Any]],
-    now: datetime,
-    open_ones: list[AuditFinding],
-) -> Iterator[Found]:
+def _chain(run: Run) -> Iterator[Found]:
+    cursor, state = run.cursor, run.state
     cursor.execute("select number, digest, last_id from billing_ledgerblock order by number desc limit 1")
     number, digest, last_id = cursor.fetchone() or (0, "", None)
     known, known_digest = state.get("head", [0, ""])
@@ -389,8 +391,8 @@ def _chain(
         state["head"] = [number, digest]
 
     turn = state.get("block", 0)
-    blocks = {int(row.place.split()[1]) for row in open_ones if row.kind == FindingKind.BLOCK}
-    if any(_moved(before, seen, table) for table in ("billing_ledgerentry", "billing_ledgerblock")):
+    blocks = {int(row.place.split()[1]) for row in run.open_ones if row.kind == FindingKind.BLOCK}
+    if any(_moved(run, table) for table in ("billing_ledgerentry", "billing_ledgerblock")):
         blocks.update(range(1, number + 1))
     else:
         blocks.update(range(known + 1, number + 1))
@@ -407,7 +409,7 @@ def _chain(
     cursor.execute(
         "select exists (select from billing_ledgerentry where id > coalesce(%s, -9223372036854775808))", [last_id]
     )
-    if sealed_at < now - UNSEALED and cursor.fetchone() == (True,):
+    if sealed_at < run.now - UNSEALED and cursor.fetchone() == (True,):
         yield Found(
             FindingKind.SEALING, "the ledger", "sealed every minute", f"not since {sealed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
@@ -449,19 +451,18 @@ def _closed(cursor: CursorWrapper) -> Iterator[Found]:
 # --- rollups ---------------------------------------------------------------------------------------------------------
 
 
-def _rollups(
-    cursor: CursorWrapper, state: dict[str, Any], now: datetime, open_ones: list[AuditFinding]
-) -> Iterator[Found]:
+def _rollups(run: Run) -> Iterator[Found]:
+    cursor, state = run.cursor, run.state
     cursor.execute("select until from billing_mark where name = 'usage'")
     until = (cursor.fetchone() or (EPOCH,))[0] - SETTLED_BY
     cursor.execute(DAYS, {"until": _day(until), "most": MOST_FOUND})
     for day, organization, *amounts in cursor.fetchall():
         yield _rollup(f"the ledger and {day} of {organization}", amounts)
-    cursor.execute(HOURS, {"since": _day(now) - 34 * DAY, "most": MOST_FOUND})
+    cursor.execute(HOURS, {"since": _day(run.now) - 34 * DAY, "most": MOST_FOUND})
     for day, organization, *amounts, model, provider in cursor.fetchall():
         yield _rollup(f"hours and {day} of {organization}, {model} at {provider}", amounts)
 
-    hours = {row.place.split()[1] for row in open_ones if row.place.startswith("hour ")}
+    hours = {row.place.split()[1] for row in run.open_ones if row.place.startswith("hour ")}
     final = EPOCH + (until - EPOCH) // HOUR * HOUR - HOUR  # began so long ago that it no longer changes
     if final.isoformat() != state.get("hour") and final > EPOCH:
         state["hour"] = final.isoformat()

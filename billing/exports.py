@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db.models import BooleanField, DateTimeField, JSONField, QuerySet, TextField, UUIDField
+from django.db.models import (
+    BooleanField,
+    DateTimeField,
+    DecimalField,
+    IntegerField,
+    JSONField,
+    QuerySet,
+    UUIDField,
+)
 from django.db.models.expressions import RawSQL
 
 from billing.models import Usage
@@ -91,7 +99,7 @@ def cell(field: "Field[Any, Any]") -> str:
     """
     column = f"billing_usage.{field.column}"
     match field:
-        case BooleanField():
+        case BooleanField() | IntegerField() | DecimalField():
             made = f"{column}::text"
         case UUIDField():
             made = f"""'"' || replace({column}::text, '-', '') || '"'"""
@@ -99,10 +107,8 @@ def cell(field: "Field[Any, Any]") -> str:
             made = f"""'"' || to_char({column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'"""
         case JSONField():
             made = f"""'"' || replace({column}::text, '"', '""') || '"'"""
-        case TextField():
-            made = text_cell(column)
         case _:
-            made = f"{column}::text"
+            made = text_cell(column)
     return f"coalesce({made}, '')" if field.null else made
 
 

@@ -30,7 +30,7 @@ class WrongBlock(Exception):
 def seal(most: int = MOST_ENTRIES) -> int:
     """Seals all entries that nobody can add to any more, `most` to a block; how many blocks that made.
 
-    None while another seals, or while a transaction that may have written stays open.
+    0 while another seals, or while a transaction that may have written stays open.
     """
     made = 0
     with connection.cursor() as cursor:

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 MOST = 256  # items a batch
 IN_FLIGHT = 1  # batches at once: a second one waits for the same counters' locks, and both are smaller
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -180,14 +180,12 @@ class GenerationPage(Record):
             cursor.execute("select clock_timestamp()")
             ((now,),) = cursor.fetchall()
         found = Range(None, now).narrow(self.get_changelist_instance(request).get_queryset(request))
-        chunks, headers = (
-            generations_csv(found),
-            {
-                "Content-Disposition": f'attachment; filename="generations-until-{now:%Y%m%dT%H%M%S.%fZ}.csv"',
-                "Cache-Control": "no-store, private",
-                "Vary": "Accept-Encoding",
-            },
-        )
+        chunks = generations_csv(found)
+        headers = {
+            "Content-Disposition": f'attachment; filename="generations-until-{now:%Y%m%dT%H%M%S.%fZ}.csv"',
+            "Cache-Control": "no-store, private",
+            "Vary": "Accept-Encoding",
+        }
         if takes_gzip(request.headers.get("accept-encoding", "")):
             chunks, headers["Content-Encoding"] = gzipped(chunks), "gzip"
         return StreamingHttpResponse(in_thread(chunks), content_type="text/csv; charset=utf-8", headers=headers)

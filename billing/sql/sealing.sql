@@ -45,7 +45,8 @@ end
 $$;
 
 -- The text that stands for entries in a digest: a line each, in the order of ids, a JSON array of texts and nulls with
--- ', ' between them, and the day that the entry is late for where there is one. Amounts have twelve decimals, times are UTC with six. So no two ledgers have the same text.
+-- ', ' between them, and the day that the entry is late for where there is one. Amounts have twelve decimals, times are
+-- UTC with six. So no two ledgers have the same text.
 create or replace function billing_entries_text(p_after bigint, p_last bigint)
 returns text
 language sql stable as $$
@@ -87,7 +88,9 @@ $$;
 
 -- What entries come to, by organization, account, day, and day that they belong to (UTC).
 create or replace function billing_account_days(p_after bigint, p_last bigint)
-returns table (day date, of_day date, organization uuid, account text, debit numeric, credit numeric, debits bigint, credits bigint)
+returns table (
+    day date, of_day date, organization uuid, account text, debit numeric, credit numeric, debits bigint, credits bigint
+)
 language sql stable as $$
     select (l.created_at at time zone 'UTC')::date, coalesce(l.late_of, (l.created_at at time zone 'UTC')::date),
            l.organization, s.account,

@@ -1,6 +1,7 @@
 """`manage.py export_usage`: a file, its manifest, and going on after a stop."""
 
 import csv
+import fcntl
 import hashlib
 import json
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,10 @@ def export(file: Path, tenant: Tenant, first: str = "2026-06-01", last: str = "2
     call_command("export_usage", str(file), f"--from={first}", f"--to={last}", organization)
 
 
+def part_of(file: Path, tenant: Tenant) -> Path:
+    return file.with_name(f"{file.name}.2026-06-01.2026-06-30.{tenant.organization.slug}.part")
+
+
 def ids(file: Path) -> list[str]:
     with file.open(newline="", encoding="utf-8") as lines:
         return [row["id"] for row in csv.DictReader(lines, strict=True)]
@@ -61,7 +66,7 @@ def test_a_month_and_what_is_in_it(june: list[Usage], alice: Tenant, tmp_path: P
         "organization": alice.organization.slug,
     }
     assert file.stat().st_mode & 0o077 == 0
-    assert not (tmp_path / "june.csv.part").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"june.csv", "june.csv.json"}
 
 
 def test_it_goes_on_wherever_it_was_stopped(june: list[Usage], alice: Tenant, tmp_path: Path) -> None:
@@ -70,9 +75,30 @@ def test_it_goes_on_wherever_it_was_stopped(june: list[Usage], alice: Tenant, tm
     cuts = {0, 10, len(whole) - 1, len(whole), *range(400, len(whole), 97)}
     for cut in cuts:
         file = tmp_path / f"cut-{cut}.csv"
-        (tmp_path / f"cut-{cut}.csv.part").write_bytes(whole[:cut])
+        part_of(file, alice).write_bytes(whole[:cut])
         export(file, alice)
         assert file.read_bytes() == whole, cut
+
+
+def test_it_never_goes_on_with_what_somebody_else_asked_for(
+    june: list[Usage], alice: Tenant, charlie: Tenant, tmp_path: Path
+) -> None:
+    export(tmp_path / "whole.csv", alice)
+    file = tmp_path / "june.csv"
+    part_of(file, alice).write_bytes((tmp_path / "whole.csv").read_bytes()[:-10])
+    export(file, charlie)
+    assert len(ids(file)) == 1 and not set(ids(file)) & {usage.pk.hex for usage in june}
+
+
+def test_two_at_once_do_not_write_one_file(june: list[Usage], alice: Tenant, tmp_path: Path) -> None:
+    file = tmp_path / "june.csv"
+    with part_of(file, alice).open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(CommandError, match="Another export writes"):
+            export(file, alice)
+        assert not file.exists() and part_of(file, alice).read_bytes() == b""
+    export(file, alice)
+    assert len(ids(file)) == 3
 
 
 def test_what_it_refuses_leaves_nothing(june: list[Usage], alice: Tenant, charlie: Tenant, tmp_path: Path) -> None:

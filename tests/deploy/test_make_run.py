@@ -284,6 +284,7 @@ def test_the_next_run_has_the_same_key_and_data_however_the_one_before_ended(dem
     assert f"Bearer {told['API_KEY']}" in printed
     assert f"password {told['ADMIN_PASSWORD']}" in printed
 
+    before = not_ours(Path(PLAIN["HOME"]))
     with Demo(state, first.port) as second:
         assert second.until_ready() == told
         generations = _generations(state)
@@ -304,6 +305,8 @@ def test_the_next_run_has_the_same_key_and_data_however_the_one_before_ended(dem
     assert third.process.returncode == 1
     assert f"worker ended with -9. The end of {state / 'logs' / 'worker.log'}:" in printed
     assert third.processes() == set()
+    after = not_ours(Path(PLAIN["HOME"]))
+    assert {path: after[path] for path in before if path in after} == before
 
 
 def _generations(state: Path) -> list[str]:

@@ -74,6 +74,7 @@ def test_it_goes_on_after_the_last_whole_line(gateway: Gateway, alice: Tenant) -
 
 def test_the_running_month_is_there_without_being_asked_for(gateway: Gateway, alice: Tenant) -> None:
     usage = make_usage(alice)
+    make_usage(alice, at=datetime.now(UTC) + timedelta(hours=1))  # a file ends at the moment that it is asked for
     assert [row["id"] for row in rows(get(gateway, key(gateway, alice, "export")))] == [usage.pk.hex]
 
 

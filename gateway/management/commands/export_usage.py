@@ -1,6 +1,7 @@
 """`manage.py export_usage`: the generations of a span of UTC days as a CSV file, with a manifest beside it."""
 
 import csv
+import fcntl
 import hashlib
 import json
 import os
@@ -29,7 +30,8 @@ TAIL = 1 << 24  # bytes: more than two rows
 class Command(BaseCommand):
     help = (
         "Writes the generations of a span of UTC days to FILE, oldest first, and to FILE.json how many they are, their "
-        "sums, and the SHA-256 of FILE. Until it is whole it is FILE.part; stopped, it goes on there when run again."
+        "sums, and the SHA-256 of FILE. Until it is whole its name ends with .part; stopped, it goes on there when the "
+        "same is asked for again."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -39,7 +41,9 @@ class Command(BaseCommand):
         parser.add_argument("--organization", metavar="SLUG", help="of this one alone")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Writes both. Raises CommandError for a span that is none, or not over, and for an unknown organization."""
+        """Writes both. Raises CommandError for a span that is none, or not over, for an unknown organization, and while
+        another one writes them.
+        """
         file, first, last, slug = (options[name] for name in ("file", "first", "last", "organization"))
         begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
         if first > last:
@@ -54,8 +58,12 @@ class Command(BaseCommand):
             if organization is None:
                 raise CommandError(f"There is no organization {slug}.")
             found = found.filter(organization=organization.pk)
-        part = file.with_name(f"{file.name}.part")
+        part = file.with_name(f"{file.name}.{first}.{last}.{slug or 'all'}.part")  # never goes on with another's rows
         with open(part, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
+            try:
+                fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CommandError(f"Another export writes {part}.") from None
             after = resumed(part)
             if after is not None:
                 self.stderr.write(f"Going on in {part}.")
@@ -65,9 +73,9 @@ class Command(BaseCommand):
                 progress.step(len(ROW.findall(b"\r\n" + chunk)))
             output.flush()
             os.fsync(output.fileno())
-        told = manifest(part) | {"from": str(first), "to": str(last), "organization": slug}
-        file.with_name(f"{file.name}.json").write_text(json.dumps(told, indent=2) + "\n")
-        part.rename(file)
+            told = manifest(part) | {"from": str(first), "to": str(last), "organization": slug}
+            file.with_name(f"{file.name}.json").write_text(json.dumps(told, indent=2) + "\n")
+            part.rename(file)
         self.stdout.write(f"{told['rows']:,} generations, ${told['charge']} charged, in {file}")
 
 
