@@ -18,7 +18,10 @@ class ClosedMonth(models.Model):
     the day that it is late for.
     """
 
-    month = models.DateField(primary_key=True, help_text="Its first day. All months before it are closed as well.")
+    month = models.DateField(
+        primary_key=True,
+        help_text="Its first day. All months before it are closed as well, and nothing opens them again.",
+    )
     closed_at = models.DateTimeField(db_default=Now(), editable=False)
     closed_by = models.TextField(editable=False)
     summed_at = models.DateTimeField(null=True, editable=False)  # by the worker, once nobody can still be posting to it

@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
                 (
                     "month",
                     models.DateField(
-                        help_text="Its first day. All months before it are closed as well.",
+                        help_text="Its first day. All months before it are closed as well, and nothing opens them again.",
                         primary_key=True,
                         serialize=False,
                     ),
