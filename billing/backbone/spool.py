@@ -134,7 +134,7 @@ class Spool:
 
     async def _drain_own(self, send: Send) -> int:
         loop = asyncio.get_running_loop()
-        data = await loop.run_in_executor(self._thread, _contents, self._file, self._sent)
+        data = await loop.run_in_executor(self._thread, self._unsent)
         if not data:
             return 0
         lines = complete_lines(data)
@@ -143,6 +143,10 @@ class Spool:
         self.lines -= len(lines)
         await loop.run_in_executor(self._thread, self._cut)
         return len(lines)
+
+    def _unsent(self) -> bytes:
+        """What is behind the lines that were sent. Read in the thread: a cancelled drain may be cutting still."""
+        return _contents(self._file, self._sent)
 
     def _cut(self) -> None:
         """Empties the file, unless lines were written behind those that were sent."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -102,6 +103,34 @@ async def test_lines_written_while_it_drains_are_sent_next(tmp_path: Path) -> No
         assert await mine.drain(receiver.send) == 1
         assert mine.path.stat().st_size == 0
     assert receiver.lines == [b'{"line":"first"}', b'{"line":"meanwhile"}']
+
+
+async def test_a_drain_that_was_cancelled_while_it_empties_the_file_hides_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go, empty = threading.Event(), threading.Event(), os.ftruncate
+
+    def empties_late(file: int, size: int) -> None:
+        reached.set()
+        assert go.wait(10)
+        empty(file, size)
+
+    receiver = Receiver()
+    with spool(tmp_path) as mine:
+        await mine.put(b'{"line":0}')
+        monkeypatch.setattr(os, "ftruncate", empties_late)
+        first = asyncio.create_task(mine.drain(receiver.send))
+        assert await asyncio.to_thread(reached.wait, 10)
+        first.cancel()
+        written = mine.put(b'{"line":1}')
+        second = asyncio.create_task(mine.drain(receiver.send))
+        await asyncio.sleep(0)
+        go.set()
+        await written
+        assert await second == 1
+        assert receiver.lines == [b'{"line":0}', b'{"line":1}']
+        assert mine.path.read_bytes() == b""
+        assert mine.lines == 0
 
 
 async def test_a_dead_process_file_is_sent_and_removed(tmp_path: Path) -> None:
