@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from uuid import UUID, uuid4
 
-from gateway.process.turns import A_ROUND, Places, Rounds, Waiting
+from gateway.process.turns import A_ROUND, ROUND_SECONDS, Places, Rounds, Waiting
 from tests.stage.backbone import run
 
 ALICE, BOB, CHARLIE = uuid4(), uuid4(), uuid4()
@@ -58,9 +58,13 @@ def test_who_has_left_is_passed_over() -> None:
     assert run(scenario()) == [False, True, True]
 
 
-async def begun(rounds: Rounds, asked: Iterable[UUID]) -> list[list[str]]:
-    """Who is begun, round by round of the loop."""
+EACH = 4  # requests' beginnings fill a round
+
+
+async def begun(asked: Iterable[UUID]) -> list[list[str]]:
+    """Who is begun, round by round of the loop, where each takes its part of a round."""
     found: list[list[str]] = [[]]
+    rounds = Rounds(lambda: sum(map(len, found)) * ROUND_SECONDS / EACH)
 
     async def one(organization: UUID) -> None:
         await rounds.turn(organization)
@@ -73,24 +77,26 @@ async def begun(rounds: Rounds, asked: Iterable[UUID]) -> list[list[str]]:
     return [names for names in found if names]
 
 
-def test_so_many_requests_begin_in_a_round_and_others_do_not_stand_behind_all_of_one() -> None:
-    found = run(begun(Rounds(), [ALICE] * 5 * A_ROUND + [BOB, CHARLIE]))
-    assert found[0] == ["a"] * A_ROUND
+def test_requests_begin_until_a_round_is_over_and_others_do_not_stand_behind_all_of_one() -> None:
+    found = run(begun([ALICE] * 5 * A_ROUND + [BOB, CHARLIE]))
+    assert found[0] == ["a"] * EACH
     assert sorted(found[1]) == ["a"] * (A_ROUND - 2) + ["b", "c"]
     assert all(len(names) <= A_ROUND for names in found)
     assert sum(map(len, found)) == 5 * A_ROUND + 2
 
 
-def test_nobody_waits_while_there_are_few() -> None:
+def test_nobody_waits_while_there_is_little_to_do() -> None:
     async def scenario() -> None:
-        rounds = Rounds()
+        now = 0.0
+        rounds = Rounds(lambda: now)
         for _ in range(3):
-            for _ in range(A_ROUND):
+            for _ in range(100):
                 turn = rounds.turn(ALICE)
                 with suppress(StopIteration):
                     turn.send(None)
                     raise AssertionError("it waits")
             await asyncio.sleep(0)  # the next round
+            now += 1
 
     run(scenario())
 
