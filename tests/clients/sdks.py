@@ -1,11 +1,9 @@
-"""The vendors' own SDKs, with base URL and key set and nothing else, called alike: a conversation with one tool."""
+"""The vendors' own SDKs, with base URL and key set and nothing else, called alike: a conversation with one tool.
+
+Each is imported where it is used: it takes seconds, which a process that only collects tests need not spend.
+"""
 
 from typing import Any, NamedTuple, Protocol
-
-import anthropic
-import openai
-from google import genai
-from google.genai import types
 
 ASKED = "weather in Oslo and Rome?"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -35,6 +33,8 @@ class OpenAI:
     """OpenAI's, by Responses."""
 
     def __init__(self, url: str, secret: str, model: str) -> None:
+        import openai
+
         self._client = openai.OpenAI(base_url=f"{url}/v1", api_key=secret, max_retries=0)
         tool = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}
         self._asked: Any = {"model": model, "tools": [tool], "input": [{"role": "user", "content": ASKED}]}
@@ -61,6 +61,8 @@ class Anthropic:
     """Anthropic's."""
 
     def __init__(self, url: str, secret: str, model: str) -> None:
+        import anthropic
+
         self._client = anthropic.Anthropic(base_url=url, api_key=secret, max_retries=0)
         self._asked: Any = {"model": model, "max_tokens": 1000, "tools": [{"name": "weather", "input_schema": SCHEMA}]}
         self._asked["messages"] = [{"role": "user", "content": ASKED}]
@@ -87,6 +89,9 @@ class Google:
     """Google's."""
 
     def __init__(self, url: str, secret: str, model: str) -> None:
+        from google import genai
+        from google.genai import types
+
         self._client = genai.Client(api_key=secret, http_options=types.HttpOptions(base_url=url))
         declared = types.FunctionDeclaration(name="weather", parameters_json_schema=SCHEMA)
         config = types.GenerateContentConfig(
@@ -112,6 +117,8 @@ class Google:
         return Told(text, calls, (usage.prompt_token_count, usage.candidates_token_count))
 
     def give(self, result: str) -> None:
+        from google.genai import types
+
         parts = [
             types.Part(
                 function_response=types.FunctionResponse(id=call.id, name=call.name, response={"output": result})

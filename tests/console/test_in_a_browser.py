@@ -3,13 +3,11 @@
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings
 from django.db import models
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 
 from accounts.models import ApiKey
 from billing.models import Budget, Hold, Limit, Usage
@@ -18,6 +16,9 @@ from routing.models import Policy, Provider
 from tests.console.browser import Rows, console, make_rows, url
 from tests.stage.cast import make_tenant
 from tests.stage.product import running
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="There is no Chromium here with its chromedriver.")
@@ -95,7 +96,7 @@ return [...new Set(wrong)];
 class Window:
     """A browser's window in which somebody is logged in to the console at `base`."""
 
-    driver: Chrome
+    driver: "Chrome"
     base: str
 
     def open(self, address: str) -> None:
@@ -126,6 +127,9 @@ def rows(database: None) -> Iterator[Rows]:
 @pytest.fixture(scope="module")
 def window(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     """A window without a screen."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
     options = ChromeOptions()
     options.binary_location = str(BROWSER)
     for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):

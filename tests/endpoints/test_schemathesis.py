@@ -1,28 +1,18 @@
 """The OpenAPI document is true: requests made from it, at random, are answered by a running gateway as it says.
 
-Of each operation in `make test` a third, and all in `make fuzz`.
+Of each operation in `make test` a third, and all in `make fuzz`. Schemathesis is imported where it is used: it takes a
+second, which a process that only collects tests need not spend.
 """
 
 import os
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests  # noqa: TID251 - what schemathesis sends with
-import schemathesis
 from hypothesis import HealthCheck, Phase, settings
-from schemathesis.config import SchemathesisConfig
-from schemathesis.generation.feedback import FeedbackSources
-from schemathesis.generation.meta import CoveragePhaseData
-from schemathesis.pytest._test_builder import build_operation_test
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from gateway.openapi.document import document
 from tests.simulated.process import SimulatedProvider
@@ -30,12 +20,9 @@ from tests.stage.cast import make_key, make_tenant
 from tests.stage.product import Gateway, synchronize, until
 from tests.stage.shelf import make_model, make_provider, make_tariff
 
-CHECKS = [
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-]
+if TYPE_CHECKING:
+    import schemathesis
+
 PROVIDERS_FAULT = (502, 503, 504, 529)  # Documented: the gateway's word for a provider that failed.
 
 # The key is the test's own: an invented one beside it would end every call with 401.
@@ -66,8 +53,23 @@ def known(gateway: Gateway, simulated: SimulatedProvider) -> Known:
     return secret, model.slug, vectors.slug
 
 
+def checks() -> list[Any]:
+    """What is compared of an answer with what the document says of it."""
+    from schemathesis.specs.openapi import checks
+
+    return [
+        checks.content_type_conformance,
+        checks.response_headers_conformance,
+        checks.response_schema_conformance,
+        checks.status_code_conformance,
+    ]
+
+
 def schema(path: str, method: str) -> Any:
     """What the document says of one operation."""
+    import schemathesis
+    from schemathesis.config import SchemathesisConfig
+
     item = {name: part for name, part in PATHS[path].items() if name == method or name not in METHODS}
     told = deepcopy({**document(), "paths": {path: item}})
     return schemathesis.openapi.from_dict(told, config=SchemathesisConfig.from_dict(CONFIG))
@@ -85,10 +87,14 @@ def session() -> Iterator[requests.Session]:
 def test_the_gateway_answers_as_documented(
     path: str, method: str, gateway: Gateway, known: Known, session: requests.Session
 ) -> None:
+    from schemathesis.generation.feedback import FeedbackSources
+    from schemathesis.generation.meta import CoveragePhaseData
+    from schemathesis.pytest._test_builder import build_operation_test
+
     secret, model, vectors = known
     covered = Counter[tuple[Any, ...]]()
 
-    def taken(case: schemathesis.Case[Any]) -> bool:
+    def taken(case: "schemathesis.Case[Any]") -> bool:
         """The first case of each parameter and kind is, and then each third."""
         if not (case.meta and isinstance(data := case.meta.phase.data, CoveragePhaseData)):
             return True
@@ -102,7 +108,7 @@ def test_the_gateway_answers_as_documented(
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    def answers(case: schemathesis.Case[Any]) -> None:
+    def answers(case: "schemathesis.Case[Any]") -> None:
         if not taken(case):
             return
         if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
@@ -110,7 +116,7 @@ def test_the_gateway_answers_as_documented(
             case.body["model"] = vectors if case.path.endswith("/embeddings") else model
         response = case.call(base_url=gateway.url, session=session, headers={"Authorization": f"Bearer {secret}"})
         assert response.status_code < 500 or response.status_code in PROVIDERS_FAULT
-        case.validate_response(response, checks=CHECKS)
+        case.validate_response(response, checks=checks())
 
     # What `schema.parametrize()` does, but here: there each process that collects tests makes thousands of requests.
     asked = schema(path, method)
@@ -131,7 +137,7 @@ def test_what_is_there_is_told_as_documented(stream: bool, gateway: Gateway, kno
     def call(path: str, method: str = "GET", **parts: Any) -> Any:
         case = schema(path, method.lower())[path][method].Case(**parts)
         response = case.call(base_url=gateway.url, headers=bearer)
-        case.validate_response(response, checks=CHECKS)
+        case.validate_response(response, checks=checks())
         return response
 
     messages = [{"role": "user", "content": "hi"}]

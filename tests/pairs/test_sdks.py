@@ -1,16 +1,13 @@
 """The official SDKs, with base URL and key set and nothing else, over providers of every protocol.
 
 Each asks with a tool, streamed and whole, hears a thought, a text and two calls, and goes on with the results as its
-own documentation has it: what the SDK kept of the turn goes back as it is.
+own documentation has it: what the SDK kept of the turn goes back as it is. Each is imported where it is used: it takes
+seconds, which a process that only collects tests need not spend.
 """
 
 from typing import Any
 
 import pytest
-from anthropic import Anthropic
-from google import genai
-from google.genai import types
-from openai import OpenAI
 
 from tests.pairs.play import Play
 from tests.pairs.providers import PROVIDERS
@@ -48,6 +45,8 @@ def came_back(play: Play, provider: str) -> None:
 
 
 def test_openai(play: Play, provider: str, stream: bool) -> None:
+    from openai import OpenAI
+
     tools: Any = [
         {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": True},
         {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}, "strict": False},
@@ -90,6 +89,8 @@ def test_openai(play: Play, provider: str, stream: bool) -> None:
 
 
 def test_anthropic(play: Play, provider: str, stream: bool) -> None:
+    from anthropic import Anthropic
+
     tools: Any = [
         {"name": "get_weather", "input_schema": SCHEMA},
         {"name": "now", "input_schema": {"type": "object", "properties": {}}},
@@ -130,6 +131,9 @@ def test_anthropic(play: Play, provider: str, stream: bool) -> None:
 
 
 def test_google(play: Play, provider: str, stream: bool) -> None:
+    from google import genai
+    from google.genai import types
+
     declared = [
         types.FunctionDeclaration(name="get_weather", parameters_json_schema=SCHEMA),
         types.FunctionDeclaration(name="now"),
