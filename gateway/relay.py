@@ -16,7 +16,6 @@ becomes an HTTP error; afterwards a failure is an error event, without [DONE].
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import nullcontext
 from functools import partial
 
 from msgspec.structs import replace
@@ -47,7 +46,6 @@ from routing.planning.plan import Candidate
 # The text of an answer may be longer in bytes than its cap in tokens, but not without bound. Pictures are no text.
 BYTES_A_TOKEN = 64
 SPARE_BYTES = 65_536
-NOTHING = nullcontext()
 
 
 async def relay(process: Process, call: Call) -> AsyncGenerator[bytes]:
@@ -262,11 +260,9 @@ async def _dial(
     process: Process, generation: Generation, attempt: Attempt, side: UpstreamSide, asking: Asking, reader: Answer
 ) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
-    caller = generation.caller
-    files = Share(caller.organization, caller.key) if asked.file_ids else None  # until they have been sent
-    with files or NOTHING:
-        if files is not None:
-            asked = await inline_files(process.files, caller, asked, files.take)
+    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
+        if asked.file_ids:
+            asked = await inline_files(process.files, generation.caller, asked, share.take)
         try:
             sent = await asyncio.to_thread(side.sent, asked, asking) if asked.is_long else side.sent(asked, asking)
             generation.call.sent_as(sent)

@@ -101,6 +101,17 @@ def test_two_at_once_do_not_write_one_file(june: list[Usage], alice: Tenant, tmp
     assert len(ids(file)) == 3
 
 
+def test_an_organization_called_all_is_not_everyone(june: list[Usage], alice: Tenant, tmp_path: Path) -> None:
+    alice.organization.slug = "all"
+    alice.organization.save()
+    file = tmp_path / "june.csv"
+    with part_of(file, alice).open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        call_command("export_usage", str(file), "--from=2026-06-01", "--to=2026-06-30")
+    assert {usage.pk.hex for usage in june} < set(ids(file))
+    assert part_of(file, alice).read_bytes() == b""
+
+
 def test_what_it_refuses_leaves_nothing(june: list[Usage], alice: Tenant, charlie: Tenant, tmp_path: Path) -> None:
     today = datetime.now(UTC).date()
     for first, last in (("2026-06-02", "2026-06-01"), ("2026-06-01", f"{today}")):

@@ -58,7 +58,8 @@ class Command(BaseCommand):
             if organization is None:
                 raise CommandError(f"There is no organization {slug}.")
             found = found.filter(organization=organization.pk)
-        part = file.with_name(f"{file.name}.{first}.{last}.{slug or 'all'}.part")  # never goes on with another's rows
+        whose = f".{slug}" if slug else ""  # no word for everyone: an organization may be called so
+        part = file.with_name(f"{file.name}.{first}.{last}{whose}.part")  # never goes on with another's rows
         with open(part, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
             try:
                 fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
