@@ -218,8 +218,12 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
         return super().get_search_results(request, queryset, search_term.replace("\0", "")[:LONGEST_SEARCH])
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Refuses regular expressions in the query string, which a list could be kept busy with."""
-        return not lookup.endswith("regex") and bool(super().lookup_allowed(lookup, value, request))
+        """Refuses regular expressions in the query string, which a list could be kept busy with, and sealed bytes."""
+        name = lookup.partition("__")[0]
+        sealed = {field.name for field in self.opts.fields if isinstance(field, models.BinaryField)}
+        if name in sealed or lookup.endswith("regex"):
+            return False
+        return bool(super().lookup_allowed(lookup, value, request))
 
 
 class CountlessPaginator(InfinitePaginator):

@@ -165,7 +165,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.console.frame.SecurityHeaders",
-    "gateway.console.refusals.Patience",
+    "gateway.console.refusals.DatabaseRefusals",
 ]
 
 TEMPLATES = [

@@ -1,6 +1,7 @@
 """Pages of the console in place of those it does not show: why not, and the way back."""
 
 from django.contrib import admin
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
@@ -24,11 +25,14 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     return refusal(request, 404, "Not found", "There is no such page, or what it showed is no more.")
 
 
-class Patience(MiddlewareMixin):
-    """Turns a statement that took or waited longer than the console's may into a page that says what to do."""
+class DatabaseRefusals(MiddlewareMixin):
+    """Turns what the database does not do for the console into a page that says what to do."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """The page, for a statement that the database cancelled; nothing for any other error."""
+        """The page, for a value that no column takes (such as a NUL in an address), and for a statement that took or
+        waited longer than the console's may; nothing for any other error."""
+        if isinstance(exception, DataError):
+            return refusal(request, 400, "Not understood", "The address or the form has a value that nothing can have.")
         if isinstance(exception.__cause__, LockNotAvailable):
             return refusal(request, 503, "Busy", "Something else is at work on the same rows. Try again in a moment.")
         if not isinstance(exception.__cause__, QueryCanceled):

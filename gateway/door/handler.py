@@ -186,10 +186,13 @@ class LeanHandler(ASGIHandler):
 
 
 def _request(scope: Scope, body: bytes) -> LeanRequest:
+    query = scope["query_string"]
     try:
-        scope["query_string"].decode()
+        query.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest("The query string is not UTF-8.", code="invalid_query") from error
+    if b"\0" in query or b"%00" in query:  # PostgreSQL takes none
+        raise InvalidRequest("The query string has a NUL character.", code="invalid_query")
     return LeanRequest(scope, body)
 
 

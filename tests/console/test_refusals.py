@@ -6,8 +6,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.contrib.admin import site
 from django.db import connection
 from django.test import Client
+from django.urls import reverse
 
 from billing.models import Usage
 from tests.console.browser import console, url
@@ -38,6 +40,20 @@ def test_a_stranger_learns_nothing_from_it() -> None:
     assert response.status_code == 404 and "There is no such page" in html
     assert "/console/billing/" not in html
     assert NOBODYS not in html, html[html.index(NOBODYS) - 300 :][:600]
+
+
+@pytest.mark.parametrize("value", ["%00", "9" * 40])
+@pytest.mark.parametrize("place", ["{list}?{name}__exact={value}", "{list}?q={value}", "{list}{value}/change/"])
+def test_a_value_that_no_column_takes_is_told_on_a_page(place: str, value: str) -> None:
+    client = console()
+    for admin in site._registry.values():
+        meta = admin.model._meta
+        address = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist")
+        for field in meta.fields:
+            response = client.get(place.format(list=address, name=field.name, value=value))
+            assert response.status_code in (200, 302, 400, 403, 404), (address, field.name)
+            if "{name}" not in place:
+                break
 
 
 @pytest.mark.parametrize(
@@ -78,6 +94,7 @@ def test_what_the_orms_connections_are_bounded_by(role: str, bounds: tuple[str, 
     code = """
 import django
 django.setup()
+from django.contrib.admin import site
 from django.db import connection
 with connection.cursor() as cursor:
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):

@@ -47,3 +47,21 @@ def test_a_path_is_shown_and_not_believed(gateway: Gateway) -> None:
     message = gateway.client.get("/v1/" + "%0a" + "a" * 5000).json()["error"]["message"]
     assert message.startswith("There is no endpoint GET /v1/?aaa")
     assert len(message) < 400
+
+
+@pytest.mark.parametrize("nul", ["%00", "a%00b"])
+@pytest.mark.parametrize("path", ["/files", "/generation", "/exports/generations", "/management/usage", "/models"])
+def test_a_nul_in_a_query_is_refused_before_anything_is_looked_up(
+    gateway: Gateway, alice: Tenant, path: str, nul: str
+) -> None:
+    """PostgreSQL's text has none, so a lookup with one would be a fault of ours."""
+    headers = {"Authorization": f"Bearer {alice.secret}"}
+    for name in ("purpose", "after", "id", "model", "x"):
+        answer = gateway.client.get(f"/v1{path}?{name}={nul}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_query")
+
+
+def test_a_nul_in_a_path_names_nothing(gateway: Gateway, alice: Tenant) -> None:
+    headers = {"Authorization": f"Bearer {alice.secret}"}
+    for path in ("models/%00", "models/a%00/b", "files/%00", "files/%00/content", "%00"):
+        assert gateway.client.get(f"/v1/{path}", headers=headers).status_code in (403, 404)
