@@ -28,7 +28,6 @@ def python_for(account: Account, folder: Path) -> tuple[Path, dict[str, str]]:
     environment = {
         "PATH": os.defpath,
         "PYTHONPATH": str(packages),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": str(folder),
         "TMPDIR": str(folder),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from billing.backbone.backbone import Backbone
 from billing.models import Budget, Hold, Limit, Usage
@@ -24,18 +25,27 @@ A_SECOND = 50  # requests, over both gateways
 SECONDS = 6
 
 
+@pytest.fixture(scope="module")
+def own(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    """Engines of our own, as fast as any; the ORM speaks to them."""
+    with start(tmp_path_factory.mktemp("engines")) as engines, speaking_to(engines.urls["DATABASE_URL"]):
+        call_command("migrate", verbosity=0)
+        yield engines
+
+
 @pytest.fixture(params=[20, 60])
-def slow(request: pytest.FixtureRequest, database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    """Engines that write each commit so many milliseconds late, its locks held until then; the ORM speaks to them."""
+def slow(request: pytest.FixtureRequest, own: Engines) -> Iterator[Engines]:
+    """They write each commit so many milliseconds late, its locks held until then."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(postgres.SETTINGS, "commit_delay", str(request.param * 1000))
         patch.setitem(postgres.SETTINGS, "commit_siblings", "0")
-        with (
-            start(tmp_path_factory.mktemp("engines")) as engines,
-            speaking_to(engines.urls["DATABASE_URL"]),
-        ):
-            call_command("migrate", verbosity=0)
-            yield engines
+        connection.close()
+        own.postgres.stop()
+        own.postgres.start()
+        with connection.cursor() as cursor:
+            cursor.execute("show commit_delay")
+            assert cursor.fetchone() == (str(request.param * 1000),)
+        yield own
 
 
 def test_two_gateways_of_one_organization_refuse_nobody(slow: Engines, tmp_path: Path) -> None:
