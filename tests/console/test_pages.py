@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin import site
 from django.contrib.auth.models import Permission
 from django.db import ProgrammingError, connection, models
 from django.db.models import Sum
@@ -154,14 +155,16 @@ def queries(client: Client, address: str, **params: str) -> list[str]:
     return [query["sql"] for query in captured.captured_queries]
 
 
-@pytest.mark.parametrize("model", PAGES, ids=lambda model: model.__name__)
-def test_it_asks_as_often_for_many_rows_as_for_few(model: type[models.Model], rows: Rows) -> None:
+def test_it_asks_as_often_for_many_rows_as_for_few(rows: Rows) -> None:
     client = console()
-    address = url(model, "changelist")
-    few = len(queries(client, address))
+
+    def asked() -> dict[str, int]:
+        return {model.__name__: len(queries(client, url(model, "changelist"))) for model in PAGES}
+
+    few = asked()
     more = [make_rows(make_tenant("bob")) for _ in range(3)]
     try:
-        assert len(queries(client, address)) == few
+        assert asked() == few
     finally:
         for made in more:
             made[Hold].delete()
@@ -178,8 +181,9 @@ def test_it_refuses_regular_expressions_in_the_query_string() -> None:
 def test_it_survives_any_search(term: str) -> None:
     client = console()
     for model in PAGES:
-        sent = queries(client, url(model, "changelist"), q=term)
-        assert max(map(len, sent)) < 30_000
+        if site._registry[model].search_fields:
+            sent = queries(client, url(model, "changelist"), q=term)
+            assert max(map(len, sent)) < 30_000
     response = client.get(
         reverse("admin:autocomplete"),
         {"term": term, "app_label": "accounts", "model_name": "apikey", "field_name": "project"},
