@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance pairs agents faults attacks cuts reads plans fuzz kills properties races restarts pauses check format bench lock environment
+.PHONY: help run manage test conformance pairs agents faults attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,9 +54,12 @@ agents: environment ## Have others' coding agents write a file, and frameworks a
 faults: environment ## Play every fault of a provider, streamed and not, alone and with another (make test: one in four), and print it all
 	$(BIN)/python -m tests.faults $(ARGS)
 
-kills: environment ## Kill gateways and engines' first starts 20 times, take the database away for 20 s (make test: 4, 2, 6)
-	KILLS=20 KILLED_STARTS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/billing/backbone/test_crashes.py \
-		tests/deploy/test_engines.py tests/billing/backbone/test_database_away.py $(ARGS)
+chaos: environment ## Kill gateways, workers, Valkey and PostgreSQL 20 times in 5,000 answers (make test: 4 in 400; CHAOS=full: 150 in 50,000)
+	$(BIN)/python -m tests.chaos $(ARGS)
+
+kills: environment ## Kill engines' first starts 20 times, take the database away for 20 s (make test: 2, 6)
+	KILLED_STARTS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/deploy/test_engines.py \
+		tests/billing/backbone/test_database_away.py $(ARGS)
 
 properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 40, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \

@@ -368,7 +368,7 @@ def died(scene: Scene) -> None:
         scene.gateway = gateway
         with scene.asking(scene.offer(f"hold&{SAYS}")):
             gateway.kill()
-            with database(owner_url()) as owner:  # as if half a minute had passed; test_crashes waits for it
+            with database(owner_url()) as owner:  # as if half a minute had passed; test_chaos waits for it
                 old = "update billing_lease set heartbeat_at = now() - interval '1 minute' where pid = %s and id <> %s"
                 owner.execute(old, [gateway.process.pid, EVERYBODY])
     scene.simulated.release()

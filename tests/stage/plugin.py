@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOST_ENGINES = 32  # at once in one checkout
 # "gw0" and so on where pytest-xdist runs several processes at once, else empty.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+named = bool(os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"))  # so nobody here may stop the engines
 cleanup = ExitStack()
 
 
@@ -39,7 +40,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     # The one authority that is trusted, whose key nobody has: to read the system's takes 40 ms a process and client.
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("nobody.pem"))
     hands_out = early_config.known_args_namespace.numprocesses and not WORKER
-    named = os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")
     if not (named or hands_out):
         os.environ.update(cleanup.enter_context(first_free_engines()).urls)
     # Django by itself: a plugin that sets it up brings each test eight fixtures, which cost more than most tests.

@@ -1,0 +1,1 @@
+"""kill -9 of everything that a deployment is made of, under load."""
