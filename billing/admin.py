@@ -21,6 +21,7 @@ from accounts.models import Organization
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
+from billing.console.terms import TermsPage
 from billing.models import (
     AuditFinding,
     Budget,
@@ -33,12 +34,14 @@ from billing.models import (
     Limit,
     Tariff,
     TariffVersion,
+    Terms,
     Usage,
 )
 
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Tariff, TariffPage)
 admin.site.register(TariffVersion, TariffVersionPage)
+admin.site.register(Terms, TermsPage)
 
 NEAR = 80  # percent of a budget
 

@@ -104,6 +104,68 @@ def rate_name(item: str, above: int) -> str:
     return f"{item} (above {above})" if above else item
 
 
+class Terms(models.Model):
+    """What an organization pays from `effective_from` (UTC, inclusive) on, where it is not what the tariffs charge.
+
+    For offers under `tariff`, or under every one: a mark-up on the provider's cost, or the charges of another tariff,
+    or with neither the tariff's own again. Of those in force the newest counts; one for this tariff goes before those
+    for every one. Once in force it is never changed, so what was charged stays explained: the next one replaces it.
+    """
+
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
+    tariff = models.ForeignKey(
+        Tariff,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Of the offers that this is for. Empty: of all.",
+    )
+    effective_from = models.DateTimeField()
+    markup = models.DecimalField(
+        "mark-up",
+        max_digits=6,
+        decimal_places=2,
+        null=True,
+        blank=True,
+        help_text="Per cent on the provider's cost; each rate is rounded to six decimals.",
+    )
+    price_list = models.ForeignKey(
+        Tariff,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The tariff whose charges it pays; the cost stays the offer's. Neither: as the tariff says.",
+    )
+    note = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        verbose_name_plural = "terms"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "tariff", "effective_from"], nulls_distinct=False, name="terms_date"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(markup__isnull=True) | models.Q(price_list__isnull=True),
+                name="markup_or_price_list",
+                violation_error_message="Either a mark-up or a price list.",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(markup__isnull=True) | models.Q(markup__gte=-100), name="markup_not_below_nothing"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.organization.slug}: {self.what()} from {self.effective_from:%Y-%m-%d %H:%M}"
+
+    def what(self) -> str:
+        """The price in a few words."""
+        if self.markup is not None:
+            return f"cost {self.markup.normalize():+f} %"
+        return "as the tariff says" if self.price_list is None else self.price_list.slug
+
+
 class Subject(models.Model):
     """Whom a budget or limit binds: the key if given, else the project if given, else the organization."""
 

@@ -296,6 +296,46 @@ def by_size(rates: Iterable[tuple[str, int, Rate]], *, free: Iterable[str] = ())
     return Prices(found[0].rates, tuple(found[1:]))
 
 
+def marked_up(prices: Prices, percent: Decimal) -> Prices:
+    """Prices whose charges are their costs and so many per cent more.
+
+    Rounded to the six decimals of a rate, half to even, so that every amount of them is exact. An unknown cost makes an
+    unknown charge.
+    """
+    factor = 1 + percent / 100
+
+    def over(rates: Rates) -> Rates:
+        return {
+            item: Rate(rate.cost, None if rate.cost is None else (rate.cost * factor).quantize(MILLIONTH))
+            for item, rate in rates.items()
+        }
+
+    return Prices(over(prices.rates), tuple(Step(step.above, over(step.rates)) for step in prices.steps))
+
+
+def charged_as(prices: Prices, others: Prices) -> Prices:
+    """Prices of which the costs are those of `prices`, and the charges those of `others`.
+
+    Where one of the two has no rate for an item, its price is that of what the item is part of, so that each amount is
+    what its own list alone would make of it.
+    """
+    sizes = sorted({step.above for step in (*prices.steps, *others.steps)})
+    steps = tuple(Step(above, _charged_as(prices.at(above + 1), others.at(above + 1))) for above in sizes)
+    return Prices(_charged_as(prices.rates, others.rates), steps)
+
+
+def _charged_as(costs: Rates, charges: Rates) -> Rates:
+    return {
+        item: Rate(_rate_of(item, costs).cost, _rate_of(item, charges).charge)
+        for item in dict.fromkeys((*costs, *charges))
+    }
+
+
+def _rate_of(item: str, rates: Rates) -> Rate:
+    whole = "input" if item in PARTS_OF_INPUT else "output" if item in PARTS_OF_OUTPUT else item
+    return rates.get(item) or rates.get(whole) or (FREE if item == "request" else UNKNOWN)
+
+
 def _dearest(rates: Rates, whole: str, parts: Mapping[str, str]) -> Decimal | None:
     if whole not in rates:
         return None

@@ -27,7 +27,8 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
                    select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.cost::text, r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
-          from billing_tariffversion v where v.tariff_id = o.tariff_id)
+          from billing_tariffversion v where v.tariff_id = o.tariff_id),
+       o.tariff_id
   from routing_model m
   left join (routing_offer o join routing_provider p on p.id = o.provider_id and p.active)
     on o.model_id = m.id and o.active
@@ -116,6 +117,7 @@ class Offer:
     forced: str  # the operator's word on its breaker: open, closed, or nothing
     credentials: tuple[Credential, ...]
     versions: tuple[TariffVersion, ...]
+    tariff: int | None = None
 
     def opens(self, account: str) -> bool:
         """Whether it is sold from an account: a credential by its id, or its provider by slug where that takes none."""
@@ -222,7 +224,7 @@ def _offer(row: Sequence[Any]) -> Offer:
     provider = Provider(*row[25:44])
     if not provider.reasoning_format and provider.protocol in FORMATS:
         provider = replace(provider, reasoning_format=FORMATS[provider.protocol])
-    credentials, versions = row[44:46]
+    credentials, versions, tariff = row[44:47]
     free = never_written(row[5])
     return Offer(
         id,
@@ -237,7 +239,8 @@ def _offer(row: Sequence[Any]) -> Offer:
         quality,
         forced,
         tuple(_opened(credentials or (), provider.base_url)),
-        tuple(_version(*version, free=free) for version in versions or ()),
+        tuple(version_from_row(*version, free=free) for version in versions or ()),
+        tariff,
     )
 
 
@@ -252,9 +255,11 @@ def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Cre
             yield Credential(UUID(id), open_sealed(sealed, credential_place(UUID(id), base_url)))
 
 
-def _version(
-    id: int, effective_from: str, rates: Iterable[tuple[str, int, str | None, str | None]], *, free: Iterable[str]
-) -> TariffVersion:
+RateRow = tuple[str, int, str | None, str | None]  # item, above, cost and charge as text
+
+
+def version_from_row(id: int, effective_from: str, rates: Iterable[RateRow], *, free: Iterable[str]) -> TariffVersion:
+    """A tariff version as `QUERY` gives it; items that are `free` without a rate cost nothing."""
     found = ((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates)
     return TariffVersion(id, datetime.fromisoformat(effective_from), by_size(found, free=free))
 

@@ -8,10 +8,12 @@ from typing import ClassVar
 from django.http import HttpRequest
 from django.utils.http import parse_etags
 
+from accounts.callers import Caller
 from gateway.door.answers import JSON, Answer
 from gateway.door.view import ApiView
 from gateway.endpoints.model_lists import ANTHROPIC, NEVER, OPENAI, Listed, Shape, next_change, usable
 from gateway.process import process
+from gateway.process.snapshot import Snapshot
 from gateway.wire import strict_json
 from gateway.wire.dialects import Dialect
 from gateway.wire.errors import NotFound
@@ -53,17 +55,19 @@ class KeptLists:
         self._until = NEVER
         self._bodies: dict[Hashable, bytes] = {}
 
-    def list(self, catalog: Catalog, shape: Shape, allowed: frozenset[str], dialect: Dialect) -> bytes:
-        """The list in `shape` of what a key with these `allowed` models may use now."""
-        now = datetime.now(UTC)
+    def list(self, snapshot: Snapshot, shape: Shape, caller: Caller, dialect: Dialect) -> bytes:
+        """The list in `shape` of what a key may use now, at the prices of its organization."""
+        now, catalog, allowed = datetime.now(UTC), snapshot.catalog, caller.allowed_models
         if catalog is not self._catalog or now >= self._until:
             self._catalog, self._until = catalog, next_change(catalog.by_id.values(), now)
             self._bodies.clear()
-        name = (shape, allowed, dialect.name)
+        name = (shape, allowed, dialect.name, snapshot.terms.get(caller.organization))
         if name not in self._bodies:
             if len(self._bodies) >= MOST_LISTS:
                 self._bodies.clear()
-            content = shape.whole([shape.entry(one) for one in usable(catalog.by_id.values(), allowed, now)])
+            models = [snapshot.priced(model, caller.organization) for model in catalog.by_id.values()]
+            self._until = min(self._until, next_change(models, now))
+            content = shape.whole([shape.entry(one) for one in usable(models, allowed, now)])
             if shape.takes_extras:
                 content.update(dialect.models_envelope)
             self._bodies[name] = strict_json.dumps(content)
@@ -77,8 +81,8 @@ class Models(ModelView):
 
     async def get(self, request: HttpRequest) -> Answer:
         """The models this key may use, by slug."""
-        catalog = process.current().snapshots.current.catalog
-        return self.respond(self.kept.list(catalog, self.shape_wanted(), self.caller.allowed_models, self.dialect))
+        snapshot = process.current().snapshots.current
+        return self.respond(self.kept.list(snapshot, self.shape_wanted(), self.caller, self.dialect))
 
 
 class OneModel(ModelView):
@@ -89,8 +93,10 @@ class OneModel(ModelView):
         return self.respond(strict_json.dumps(self.shape_wanted().entry(self._find(name))))
 
     def _find(self, name: str) -> Listed:
-        model = process.current().snapshots.current.catalog.by_name.get(name)
-        found = usable([model] if model else [], self.caller.allowed_models, datetime.now(UTC))
+        snapshot = process.current().snapshots.current
+        model = snapshot.catalog.by_name.get(name)
+        priced = [snapshot.priced(model, self.caller.organization)] if model else []
+        found = usable(priced, self.caller.allowed_models, datetime.now(UTC))
         if not found:
             raise NotFound(self.dialect.messages["model_invalid"].format(model=name), code="model_not_found")
         return found[0]

@@ -21,13 +21,14 @@ from accounts.callers import Caller
 from billing.backbone import request_limits
 from billing.backbone.batches import GroupCommit
 from billing.backbone.connections import Connections, DatabaseAway
-from routing import catalog
+from routing import catalog, terms
 from routing.catalog import Catalog, Model
 from routing.health import ejections
 from routing.health.rests import Heard
 from routing.planning import policy
 from routing.planning.policy import Policies
 from routing.planning.prospect import Prospect
+from routing.terms import Terms
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Snapshot:
 
     `limits` are requests a minute by subject. `routes` are those of requests that wish nothing, by key and name of
     model, as they have come (`gateway.request.routes`); `orders` those of all models, by key and the request's words
-    (`gateway.request.shortlist`).
+    (`gateway.request.shortlist`). `terms` are the prices of organizations that have their own.
     """
 
     version: int
@@ -63,6 +64,12 @@ class Snapshot:
     routes: dict[tuple[bytes, str, frozenset[str]], list[Prospect]] = field(default_factory=dict)
     orders: dict[tuple[bytes, tuple[str, ...]], list[Model]] = field(default_factory=dict)
     bounds: dict[bytes, tuple[Bound, ...]] = field(default_factory=dict)
+    terms: Terms = field(default_factory=dict)
+
+    def priced(self, model: Model, organization: UUID) -> Model:
+        """A model at the prices that an organization pays: the same object each time."""
+        agreed = self.terms.get(organization)
+        return model if agreed is None else terms.priced(model, agreed)
 
     def bounds_of(self, caller: Caller) -> tuple[Bound, ...]:
         """The limits of requests a minute that bind a key."""
@@ -170,7 +177,8 @@ class Snapshots:
         policies = await _policies(connection)
         limits = request_limits.from_rows(await _rows(connection, request_limits.QUERY))
         self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
-        self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies, limits)
+        agreed = terms.from_rows(await _rows(connection, terms.QUERY))
+        self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies, limits, agreed)
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
         rows = await _rows(
@@ -216,7 +224,10 @@ class Snapshots:
             values = await _rows(connection, request_limits.CHANGED, {"subjects": list(subjects)})
             kept = {subject: limit for subject, limit in limits.items() if subject not in subjects}
             limits = kept | request_limits.from_rows(values)
-        self._swap(keys, models, policies, limits)
+        agreed = before.terms
+        if terms.TABLE in changes or (agreed and not terms.PRICES.isdisjoint(changes)):
+            agreed = terms.from_rows(await _rows(connection, terms.QUERY))
+        self._swap(keys, models, policies, limits, agreed)
         # A key that was looked up, and has ended before a snapshot ever held it, has open calls to cut all the same.
         if changed := {UUID(row) for row in changes.get("accounts_apikey", ())}:
             self._changed(changed - {caller.key for caller in keys.values()})
@@ -265,10 +276,15 @@ class Snapshots:
         return models.with_models(ids, catalog.from_rows(found))
 
     def _swap(
-        self, keys: Mapping[bytes, Caller], models: Catalog, policies: Policies, limits: Mapping[UUID, int]
+        self,
+        keys: Mapping[bytes, Caller],
+        models: Catalog,
+        policies: Policies,
+        limits: Mapping[UUID, int],
+        agreed: Terms,
     ) -> None:
         before = self.current
-        self.current = Snapshot(before.version + 1, keys, models, policies, limits)
+        self.current = Snapshot(before.version + 1, keys, models, policies, limits, terms=agreed)
         self.read_at = time.monotonic()
         self.tried.set()
         if keys is not before.keys:

@@ -40,9 +40,11 @@ def find_model(
 
 
 def reachable(snapshot: Snapshot, caller: Caller, name: str) -> Model | None:
-    """The model of a slug or alias, if the key may use it."""
+    """The model of a slug or alias, if the key may use it, at the prices of its organization."""
     model = snapshot.catalog.by_name.get(name)
-    return None if model is None or (caller.allowed_models and model.slug not in caller.allowed_models) else model
+    if model is None or (caller.allowed_models and model.slug not in caller.allowed_models):
+        return None
+    return snapshot.priced(model, caller.organization)
 
 
 def serves(model: Model, makes: frozenset[str] = CHATS) -> bool:
@@ -63,7 +65,7 @@ def pool(snapshot: Snapshot, caller: Caller, names: tuple[str, ...] | None) -> l
         return list(found.values())
     allowed = caller.allowed_models
     models = (
-        model
+        snapshot.priced(model, caller.organization)
         for model in snapshot.catalog.by_id.values()
         if model.offers and serves(model) and (not allowed or model.slug in allowed)
     )

@@ -29,6 +29,7 @@ from billing.models import (
     Limit,
     Tariff,
     TariffVersion,
+    Terms,
     Usage,
 )
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
@@ -156,6 +157,7 @@ PAGES = (
     ApiKey,
     Tariff,
     TariffVersion,
+    Terms,
     Budget,
     Limit,
     Usage,
@@ -216,6 +218,9 @@ def make_rows(tenant: Tenant) -> Rows:
         ApiKey: tenant.key,
         Tariff: tariff,
         TariffVersion: version,
+        Terms: Terms.objects.create(
+            organization=tenant.organization, tariff=tariff, effective_from=now + timedelta(days=1), markup=Decimal(5)
+        ),
         Budget: Budget.objects.create(**subject, period="day", amount=Decimal(5)),
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,

@@ -1,0 +1,72 @@
+"""Console page of what single organizations pay."""
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.decorators import display
+
+from accounts.console import Page
+from billing.console.tariffs import WHEN_EMPTY
+from billing.models import Terms
+
+
+class TermsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """When terms begin: at once when empty, never before now."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "effective_from" in self.fields:
+            self.fields["effective_from"].required = False
+            self.fields["effective_from"].help_text = WHEN_EMPTY
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if "effective_from" in cleaned:
+            now = timezone.now()
+            cleaned["effective_from"] = start = cleaned["effective_from"] or now
+            if start < now:
+                raise ValidationError({"effective_from": "What has been charged stays: not before now."})
+        return cleaned
+
+
+class TermsPage(Page):
+    """Terms. A change is a further row; one that is in force is only to look at."""
+
+    form = TermsForm
+    list_display = ("organization", "tariff_shown", "what_shown", "effective_from", "is_in_force", "note")
+    list_select_related = ("organization", "tariff", "price_list")
+    list_filter = (("organization", AutocompleteSelectFilter),)
+    search_fields = ("organization__slug", "tariff__slug", "price_list__slug", "note")
+    ordering = ("organization__slug", "-effective_from")
+    autocomplete_fields = ("organization", "tariff", "price_list")
+    fields = ("organization", "tariff", "markup", "price_list", "effective_from", "note")
+
+    @display(description="For", ordering="tariff")
+    def tariff_shown(self, terms: Terms) -> str:
+        """The tariff of the offers that it is for."""
+        return terms.tariff.slug if terms.tariff else "every tariff"
+
+    @display(description="Pays")
+    def what_shown(self, terms: Terms) -> str:
+        """In a few words."""
+        return terms.what()
+
+    @display(description="In force", boolean=True)
+    def is_in_force(self, terms: Terms) -> bool:
+        """Whether they began. Older ones for the same are over."""
+        return begun(terms)
+
+    def has_change_permission(self, request: HttpRequest, obj: Terms | None = None) -> bool:
+        return super().has_change_permission(request, obj) and not begun(obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Terms | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and not begun(obj)
+
+
+def begun(terms: Terms | None) -> bool:
+    """Whether calls may have been charged by them."""
+    return terms is not None and terms.effective_from <= timezone.now()
