@@ -48,7 +48,7 @@ def from_rows(rows: Iterable[Sequence[Any]]) -> Terms:
     """The terms of all organizations that have any, from rows of `QUERY`."""
     found: dict[UUID, list[Term]] = {}
     for organization, tariff, effective_from, markup, listed, versions in rows:
-        price_list = tuple(tuple(version) for version in versions or ()) if listed else None
+        price_list = versions or () if listed else None
         found.setdefault(organization, []).append(Term(tariff, effective_from, markup, price_list))
     return {organization: tuple(terms) for organization, terms in found.items()}
 
