@@ -24,6 +24,7 @@ from tests.billing.test_roles import speaking_as
 from tests.console.browser import console, submit
 from tests.routing.offers import make_offer
 from tests.simulated.process import SimulatedProvider
+from tests.stage.backbone import books
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, synchronize
 from tests.stage.shelf import LONG_AGO, make_model, make_provider, make_tariff
@@ -141,6 +142,7 @@ def test_one_pays_the_mark_up_and_another_the_tariff(
         {"item": "output", "quantity": 3, "cost": "2.000000", "charge": "2.250000"},
     ]
     assert mine.tariff_version == theirs.tariff_version == tariff.versions.get().pk
+    assert books(alice.organization, charlie.organization).problems() == []
     for tenant, price in ((alice, 1.125), (charlie, 5)):
         for path in ("/v1/models", f"/v1/models/{model.slug}"):
             listed = gateway.client.get(path, headers={"x-api-key": tenant.secret}).json()

@@ -60,10 +60,15 @@ class Books:
             self.attempts: list[Row] = connection.execute(
                 "select * from billing_attempt where generation = any(%s)", [[u.id for u in self.usage]]
             ).fetchall()
-            self.rates: dict[int, list[Row]] = defaultdict(list)
+            self.rates: dict[int | None, list[Row]] = defaultdict(list)
             rates: list[Row] = connection.execute("select * from billing_rate order by above").fetchall()
             for rate in rates:
                 self.rates[rate.version_id].append(rate)
+            versions: list[Row] = connection.execute("select * from billing_tariffversion").fetchall()
+            self.tariff_of = {version.id: version.tariff_id for version in versions}
+            # By date, so that the last one that has begun is the one in force.
+            self.versions = sorted(versions, key=lambda version: version.effective_from)
+            self.terms: list[Row] = connection.execute("select * from billing_terms order by effective_from").fetchall()
 
     def problems(self) -> list[str]:
         """What is wrong, one line a finding; empty when the books are right."""
@@ -106,9 +111,7 @@ class Books:
 
     def _price(self, u: Row, column: str) -> Fraction | None:
         """Tokens times rates, every token once: what is known of it, None when rates are needed and none is known."""
-        version = self.rates[u.tariff_version] if u.tariff_version is not None else []
-        # By size, so that of several rates of an item the last one that the prompt is large enough for stays.
-        rates = {rate.item: rate for rate in version if rate.above == 0 or u.prompt_tokens > rate.above}
+        rates = self._rates(u, column)
         amounts: list[Fraction | None] = []
         for whole, count, parts in (
             ("input", u.prompt_tokens, INPUT_PARTS),
@@ -118,16 +121,40 @@ class Books:
             for item, counted in parts.items():
                 if item in rates and (part := min(getattr(u, counted), left)):
                     left -= part
-                    price = getattr(rates[item], column)
-                    amounts.append(None if price is None else part * Fraction(price) / MILLION)
+                    price = rates[item]
+                    amounts.append(None if price is None else part * price / MILLION)
             if left:
-                price = getattr(rates[whole], column) if whole in rates else None
-                amounts.append(None if price is None else left * Fraction(price) / MILLION)
+                price = rates.get(whole)
+                amounts.append(None if price is None else left * price / MILLION)
         for item, count in (("request", 1 if "request" in rates else 0), ("web_search", u.web_searches)):
             if count:
-                price = getattr(rates[item], column) if item in rates else None
-                amounts.append(None if price is None else count * Fraction(price))
+                price = rates.get(item)
+                amounts.append(None if price is None else count * price)
         return _known(amounts)
+
+    def _rates(self, u: Row, column: str) -> dict[str, Fraction | None]:
+        """Prices by item: of the tariff's version, or, for a charge, what the organization's terms make of them."""
+        version, term = u.tariff_version, self._term(u) if column == "charge" else None
+        if term is not None and term.price_list_id is not None:
+            listed = [v for v in self.versions if v.tariff_id == term.price_list_id]
+            begun = [v.id for v in listed if v.effective_from <= u.created_at]
+            version = next(reversed(begun), None)
+        # By size, so that of several rates of an item the last one that the prompt is large enough for stays.
+        rates = [rate for rate in self.rates[version] if rate.above == 0 or u.prompt_tokens > rate.above]
+        if term is None or term.markup is None:
+            return {rate.item: _fraction(getattr(rate, column)) for rate in rates}
+        factor = 1 + Fraction(term.markup) / 100
+        return {
+            rate.item: None if rate.cost is None else Fraction(round(Fraction(rate.cost) * factor * MILLION), MILLION)
+            for rate in rates
+        }
+
+    def _term(self, u: Row) -> Row | None:
+        """The terms that the organization's charge is by: the newest for the tariff, else the newest for every one."""
+        begun = [t for t in self.terms if t.organization_id == u.organization and t.effective_from <= u.created_at]
+        own = [t for t in begun if t.tariff_id is not None and t.tariff_id == self.tariff_of.get(u.tariff_version)]
+        every = [t for t in begun if t.tariff_id is None]
+        return (own or every or [None])[-1]
 
     def _ledger(self) -> Iterable[str]:
         closings: dict[UUID, set[UUID]] = defaultdict(set)
@@ -183,6 +210,10 @@ class Books:
         for u in self.usage:
             if sorted(numbers[u.id]) != list(range(1, u.attempts + 1)):
                 yield f"generation {u.id} counts {u.attempts} attempts, there are {sorted(numbers[u.id])}"
+
+
+def _fraction(amount: Any) -> Fraction | None:
+    return None if amount is None else Fraction(amount)
 
 
 def _continued(u: Row) -> bool:
