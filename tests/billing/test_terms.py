@@ -59,7 +59,7 @@ def test_a_mark_up_is_exact_to_the_decimals_of_a_rate(counted: Tokens, version: 
     for item, rate in dearer.rates.items():
         exact = Fraction(version[item].cost) * (1 + Fraction(percent) / 100)
         assert rate.cost == version[item].cost
-        assert rate.charge == round(rate.charge, 6)
+        assert rate.charge is not None and rate.charge == round(rate.charge, 6)
         assert abs(Fraction(rate.charge) - exact) <= Fraction(1, 2_000_000)
     bill = dearer.price(counted)
     if bill.charge is not None:
@@ -117,7 +117,7 @@ def test_versions_and_terms_switch_on_the_second() -> None:
     assert amounts == [Decimal(text) for text in ("1.1", "2.2", "2.2", "3", "3", "9", "9", "8", "8", "2")]
     cost = prospect(mine, DEFAULT).prices_at(START + 6 * SECOND, 0).versions[0]
     assert cost is not None
-    assert (cost.id, cost.prices.rates["input"].cost) == (2, 2)
+    assert (cost.id, cost.prices.rates["input"].cost) == (2, Decimal(2))
 
 
 # --- through a gateway ----------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_terms_are_made_in_the_console_and_never_changed_once_in_force(alice: Te
     assert not Terms.objects.filter(organization=alice.organization).exists()
     assert submit(client, page, "terms_form", **given, markup="20").status_code == 302
     row = Terms.objects.get(organization=alice.organization)
-    assert (row.tariff, row.markup, row.price_list) == (tariff, 20, None)
+    assert (row.tariff, row.markup, row.price_list) == (tariff, Decimal(20), None)
     assert before <= row.effective_from <= timezone.now()
     shown = client.get(reverse("admin:billing_terms_change", args=[row.pk])).content.decode()
     assert 'name="_save"' not in shown
