@@ -20,6 +20,7 @@ from accounts.console import NeverDeleted, Page, Record, money, plain
 from accounts.models import Organization
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
+from billing.console.proposals import ProposalPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
 from billing.models import (
@@ -32,6 +33,7 @@ from billing.models import (
     Lease,
     LedgerEntry,
     Limit,
+    PriceProposal,
     Tariff,
     TariffVersion,
     Terms,
@@ -42,6 +44,7 @@ admin.site.register(Usage, GenerationPage)
 admin.site.register(Tariff, TariffPage)
 admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
+admin.site.register(PriceProposal, ProposalPage)
 
 NEAR = 80  # percent of a budget
 

@@ -26,6 +26,8 @@ from billing.closings import month_after as month_after
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
+from billing.proposals import PriceProposal as PriceProposal
+from billing.proposals import rate_name as rate_name
 
 
 class Tariff(models.Model):
@@ -97,11 +99,6 @@ class Rate(models.Model):
 
     def __str__(self) -> str:
         return f"{rate_name(self.item, self.above)}: {self.charge}"
-
-
-def rate_name(item: str, above: int) -> str:
-    """How a difference or a list names a rate: by its item, and by the size of the prompt where that counts."""
-    return f"{item} (above {above})" if above else item
 
 
 class Terms(models.Model):

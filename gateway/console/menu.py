@@ -43,6 +43,7 @@ NAVIGATION = (
         (
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
             ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
+            ("Price proposals", "approval_delegation", "admin:billing_priceproposal_changelist"),
             ("Terms", "handshake", "admin:billing_terms_changelist"),
             ("Budgets", "savings", "admin:billing_budget_changelist"),
             ("Limits", "speed_2x", "admin:billing_limit_changelist"),

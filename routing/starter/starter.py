@@ -2,7 +2,8 @@
 
 It adds and never takes over. What the operator made or changed stays: a provider or model that exists, an
 offer under another tariff, a tariff with a version that no import wrote. A changed price is a new version
-from now on. A price our rates cannot say exactly gives an offer that is off and has no tariff.
+from now on; one that is hard to believe is a proposal, which somebody else has to approve in the console. A price
+our rates cannot say exactly gives an offer that is off and has no tariff.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,8 @@ from django.db import models
 from django.db.models import Prefetch
 from genai_prices import types as listed
 
-from billing.models import Rate, Tariff, TariffVersion, rate_name
+from billing.models import PriceProposal, Rate, Tariff, TariffVersion, rate_name
+from billing.proposals import leaps
 from routing.models import Model, Offer, Provider
 from routing.starter.price_list import Listing, Rates, Skipped, read
 from routing.starter.progress import Progress
@@ -42,12 +44,14 @@ class Starter:
     """What an import would do: a line a thing, and the rows to be made and changed for it."""
 
     now: datetime
+    importer: str = ""  # who asks for it, and so cannot approve what is proposed
     lines: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     providers: dict[str, Provider] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
     tariffs: list[Tariff] = field(default_factory=list)
     versions: list[TariffVersion] = field(default_factory=list)
+    proposals: list[PriceProposal] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
     offers: list[Offer] = field(default_factory=list)
     changed_offers: list[Offer] = field(default_factory=list)
@@ -57,7 +61,7 @@ class Starter:
         """How many rows `write` makes or changes."""
         catalog = len(self.providers) + len(self.models) + len(self.offers) + len(self.changed_offers)
         prices = len(self.tariffs) + len(self.versions) + len(self.rates) + len(self.dropped_versions)
-        return catalog + prices
+        return catalog + prices + len(self.proposals)
 
     def write(self, progress: Progress) -> None:
         """Makes and changes the rows. Runs in the caller's transaction."""
@@ -69,6 +73,7 @@ class Starter:
         _make(self.tariffs, progress)
         _make(self.versions, progress)
         _make(self.rates, progress)
+        _make(self.proposals, progress)
         _make(self.offers, progress)
         Offer.objects.bulk_update(self.changed_offers, ["tariff", "active"], batch_size=BATCH)
         progress.step(len(self.changed_offers))
@@ -94,12 +99,14 @@ def vendors_named(slugs: Iterable[str]) -> Sequence[Vendor]:
     return [vendor for vendor in VENDORS if not wanted or vendor.slug in wanted]
 
 
-def plan(vendors: Sequence[Vendor], price_list: Iterable[listed.Provider], now: datetime) -> Starter:
+def plan(
+    vendors: Sequence[Vendor], price_list: Iterable[listed.Provider], now: datetime, importer: str = ""
+) -> Starter:
     """What importing these vendors from `price_list` would do to the catalog as it is. Changes nothing.
 
-    `now` (UTC) is when new prices start.
+    `now` (UTC) is when new prices start, `importer` who asks.
     """
-    starter = Starter(now.replace(microsecond=0))
+    starter = Starter(now.replace(microsecond=0), importer)
     lists = {provider.id: provider for provider in price_list}
     listings: list[Listing] = []
     for vendor in vendors:
@@ -135,7 +142,7 @@ class _Known:
         self.models = {row.slug: row for row in Model.objects.all()}
         self.aliases = {name: row.slug for row in self.models.values() for name in row.aliases}
         versions = Prefetch("versions", TariffVersion.objects.order_by("effective_from").prefetch_related("rates"))
-        self.tariffs = {row.slug: row for row in Tariff.objects.prefetch_related(versions)}
+        self.tariffs = {row.slug: row for row in Tariff.objects.prefetch_related(versions, "proposals")}
         self.offers = {
             (row.model.slug, row.provider.slug, row.upstream_model): row
             for row in Offer.objects.select_related("model", "provider")
@@ -207,13 +214,15 @@ class _Known:
             if current != rates:
                 self.starter.skipped.append(Skipped(tariff.slug, "a tariff kept by hand, at other prices"))
             return
-        if current != rates:
+        if current != rates and not self._held(tariff, current, self.starter.now, rates):
             self._version(tariff, self.starter.now, rates)
             self.starter.lines.append(
                 f"+ tariff version {tariff.slug} from now: {_shown(rates)}, was {_shown(current)}"
             )
         for start, rates in later:
             if start in held and (start <= soon or _rates_of(held[start]) == rates):
+                continue
+            if self._held(tariff, current, start, rates):
                 continue
             if start in held:
                 self.starter.dropped_versions.append(held[start])
@@ -223,6 +232,28 @@ class _Known:
             if start > soon:
                 self.starter.dropped_versions.append(held[start])
                 self.starter.lines.append(f"- tariff version {tariff.slug} from {start:%Y-%m-%d}: no longer listed")
+
+    def _held(self, tariff: Tariff, current: Rates | None, start: datetime, rates: Rates) -> bool:
+        """Whether a change has to be approved by somebody else. It is proposed once, however that was decided."""
+        reason = leaps(current or {}, rates)
+        if not reason:
+            return False
+        row = PriceProposal(
+            tariff=tariff,
+            effective_from=start,
+            rates=[[item, above, f"{price:f}", f"{price:f}"] for (item, above), price in rates.items()],
+            reason=", ".join(reason),
+            note=NOTE,
+            proposed_by=self.starter.importer,
+        )
+        same = [known for known in tariff.proposals.all() if (known.rates, known.reason) == (row.rates, row.reason)]
+        if same:
+            state = "declined" if any(known.decision for known in same) else "held for approval"
+            self.starter.skipped.append(Skipped(tariff.slug, f"its price is {state}"))
+        else:
+            self.starter.proposals.append(row)
+            self.starter.lines.append(f"? tariff version {tariff.slug} is held for approval: {row.reason}")
+        return True
 
     def _is_ours(self, tariff: Tariff) -> bool:
         """Whether every version was written by an import: one that was not is the operator's word."""

@@ -14,8 +14,10 @@ from genai_prices import Usage
 from genai_prices import types as listed
 from genai_prices.data import providers as price_list
 
-from billing.models import Tariff, TariffVersion, rate_name
+from billing.console.proposals import decide
+from billing.models import PriceProposal, Tariff, TariffVersion, rate_name
 from billing.pricing import Rate, by_size
+from billing.proposals import Decision
 from billing.tokens import Tokens
 from routing.models import Credential, Model, Offer, Provider
 from routing.starter.progress import Progress
@@ -51,7 +53,7 @@ class Market:
         """What importing the list would do."""
         vendor = Vendor(self.slug, self.slug, "https://llm.example.com/v1")
         provider = listed.Provider(id=self.slug, name="Example", api_pattern="", models=self.models)
-        return plan([vendor], [provider], now)
+        return plan([vendor], [provider], now, "importer")
 
     def import_(self, now: datetime = NOW) -> list[str]:
         """Imports the list; gives the difference."""
@@ -252,6 +254,67 @@ def test_a_changed_price_is_a_new_version_and_never_an_edit(market: Market) -> N
         (later, {"input": D("0.75"), "output": D(2)}),
     ]
     assert TariffVersion.objects.filter(pk=before.pk, effective_from=NOW).exists()
+
+
+def test_a_price_that_is_hard_to_believe_waits_for_a_second_person(market: Market) -> None:
+    market.sells("swift", tokens_price())
+    market.import_()
+    market.sells("swift", tokens_price(input_mtok="3.01", output_mtok="6"))
+    later = NOW + timedelta(days=30)
+    assert market.import_(later) == ["? tariff version NAME/swift is held for approval: input 1 -> 3.01"]
+    assert market.versions("swift") == [(NOW, {"input": D(1), "output": D(2)})]
+    row = PriceProposal.objects.get(tariff__slug=f"{market.slug}/swift")
+    assert (row.rates, row.proposed_by) == (
+        [["input", 0, *2 * ["3.010000"]], ["output", 0, *2 * ["6.000000"]]],
+        "importer",
+    )
+    assert market.import_(later) == []
+    assert ("NAME/swift", "its price is held for approval") in market.skipped()
+
+    assert decide(row, Decision.APPROVED, "second")
+    assert not decide(row, Decision.DECLINED, "third")
+    row.refresh_from_db()
+    assert (row.decision, row.decided_by) == ("approved", "second")
+    assert market.versions("swift") == [
+        (NOW, {"input": D(1), "output": D(2)}),
+        (row.decided_at, {"input": D("3.01"), "output": D(6)}),
+    ]
+    assert row.decided_at is not None
+    assert market.import_(row.decided_at + timedelta(days=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "leap"),
+    [
+        ({"input_mtok": "3"}, None),
+        ({"input_mtok": "0.34"}, None),
+        ({"input_mtok": "0.33"}, "input 1 -> 0.33"),
+        ({"input_mtok": "0"}, "input 1 -> 0"),
+        ({"output_mtok": "20"}, "output 2 -> 20"),
+        ({"cache_read_mtok": "0.01"}, None),  # which had no price of its own
+    ],
+)
+def test_what_is_hard_to_believe(market: Market, after: dict[str, str], leap: str | None) -> None:
+    market.sells("swift", tokens_price())
+    market.import_()
+    market.sells("swift", tokens_price(**after))
+    held = [line for line in market.import_(NOW + timedelta(days=1)) if line.startswith("?")]
+    assert held == ([f"? tariff version NAME/swift is held for approval: {leap}"] if leap else [])
+    assert len(market.versions("swift")) == (1 if leap else 2)
+
+
+def test_who_proposed_a_price_does_not_decide_on_it_and_what_was_declined_stays(market: Market) -> None:
+    market.sells("swift", tokens_price())
+    market.import_()
+    market.sells("swift", tokens_price(input_mtok="100"))
+    market.import_(NOW + timedelta(days=1))
+    row = PriceProposal.objects.get(tariff__slug=f"{market.slug}/swift")
+    with pytest.raises(PermissionError):
+        decide(row, Decision.APPROVED, "importer")
+    assert decide(row, Decision.DECLINED, "second")
+    assert len(market.versions("swift")) == 1
+    assert market.import_(NOW + timedelta(days=2)) == []
+    assert ("NAME/swift", "its price is declined") in market.skipped()
 
 
 def tiered(base: str, *tiers: tuple[int, str]) -> listed.TieredPrices:

@@ -27,6 +27,7 @@ from billing.models import (
     Lease,
     LedgerEntry,
     Limit,
+    PriceProposal,
     Tariff,
     TariffVersion,
     Terms,
@@ -158,6 +159,7 @@ PAGES = (
     Tariff,
     TariffVersion,
     Terms,
+    PriceProposal,
     Budget,
     Limit,
     Usage,
@@ -173,7 +175,8 @@ PAGES = (
     ChoiceWeight,
 )
 READ_ONLY = (Usage, LedgerEntry, AuditFinding, Hold, Lease)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth)
+NEVER_ADDED = (*READ_ONLY, PriceProposal)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -221,6 +224,9 @@ def make_rows(tenant: Tenant) -> Rows:
         Terms: Terms.objects.create(
             organization=tenant.organization, tariff=tariff, effective_from=now + timedelta(days=1), markup=Decimal(5)
         ),
+        PriceProposal: PriceProposal.objects.create(
+            tariff=tariff, effective_from=now, rates=[["input", 0, "9", "9"]], reason="input 1 -> 9", proposed_by=slug
+        ),
         Budget: Budget.objects.create(**subject, period="day", amount=Decimal(5)),
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
@@ -247,7 +253,7 @@ def url(model: type[models.Model], page: str, *args: Any) -> str:
 def addresses(model: type[models.Model], row: models.Model) -> list[str]:
     """Every address of `model` that a browser is led to."""
     found = [url(model, "changelist"), url(model, "change", row.pk), url(model, "history", row.pk)]
-    if model not in READ_ONLY:
+    if model not in NEVER_ADDED:
         found.append(url(model, "add"))
         if model not in KEPT:
             found.append(url(model, "delete", row.pk))

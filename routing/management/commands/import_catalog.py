@@ -4,6 +4,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -37,7 +38,7 @@ class Command(BaseCommand):
         """Plans, shows, asks, writes. Raises CommandError."""
         try:
             vendors = vendors_named(options["provider"])
-            starter = plan(vendors, providers, _now())
+            starter = plan(vendors, providers, _now(), getuser())
         except UnknownVendor as error:
             raise CommandError(str(error)) from None
         for line in starter.lines:
@@ -54,10 +55,15 @@ class Command(BaseCommand):
             return
         with transaction.atomic():
             take_turn()
-            again = plan(vendors, providers, _now())
+            again = plan(vendors, providers, _now(), getuser())
             if again.lines != starter.lines:
                 raise CommandError("The catalog changed meanwhile. Nothing was imported; run it again.")
             again.write(Progress("Importing", again.size(), sys.stderr))
+        if again.proposals:
+            self.stdout.write(
+                f"{len(again.proposals)} prices are hard to believe and were not changed: "
+                "somebody has to approve them in the console, under Money, Price proposals."
+            )
         self.stdout.write("Imported. The providers have no credentials yet: add them in the console or by a file.")
 
     def _agreed(self) -> bool:
