@@ -84,7 +84,7 @@ class OrganizationPage(NeverDeleted, Page):
     search_fields = ("slug", "name")
     ordering = ("slug",)
     readonly_fields = ("id", "created_at")
-    fields = ("slug", "name", "active", "id", "created_at")
+    fields = ("slug", "name", "active", "time_zone", "id", "created_at")
     inlines = (ProjectRows,)
 
     def get_inlines(self, request: HttpRequest, obj: Organization | None) -> Any:

@@ -3,6 +3,7 @@
 import uuid
 from ipaddress import ip_network
 from typing import Any
+from zoneinfo import available_timezones
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
@@ -16,6 +17,12 @@ from accounts.roles import Role
 slug_validator = RegexValidator(
     r"\A[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z", "Lower-case letters, digits and inner dashes, 64 at most."
 )
+
+
+def check_time_zone(name: str) -> None:
+    """Raises ValidationError unless this is a name of the IANA time zone database."""
+    if name not in available_timezones():
+        raise ValidationError("There is no such time zone. Write it as in Europe/Berlin, or UTC.")
 
 
 def dialect_choices() -> list[tuple[str, str]]:
@@ -34,6 +41,13 @@ class Organization(models.Model):
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=200)
     active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
+    time_zone = models.CharField(
+        max_length=64,
+        default="UTC",
+        db_default="UTC",
+        validators=[check_time_zone],
+        help_text="Days, weeks and months of its budgets begin by it, as in Europe/Berlin. The books are in UTC.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

@@ -1,14 +1,13 @@
 """Console pages: budgets, limits, and what is on hold. Generations and prices have modules of their own."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import Case, DateTimeField, OuterRef, QuerySet, Subquery, Value, When
-from django.db.models.functions import Now, TruncDay, TruncMonth
+from django.db.models import DateTimeField, Func, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -85,13 +84,8 @@ class SubjectPage(Page):
         return str(row.subject_name())
 
 
-# A period's first moment, as the hold's SQL computes it; the connection's time zone is UTC.
-PERIOD_START = Case(
-    When(period="day", then=TruncDay(Now())),
-    When(period="month", then=TruncMonth(Now())),
-    default=Value(datetime(2000, 1, 1, tzinfo=UTC)),
-    output_field=DateTimeField(),
-)
+# A period's first moment, as the hold's SQL computes it.
+PERIOD_START = Func("period", Now(), "time_zone", function="billing_window", output_field=DateTimeField())
 
 
 def counted(column: str) -> Subquery:

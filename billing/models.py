@@ -193,9 +193,12 @@ class Subject(models.Model):
 
 
 class Period(models.TextChoices):
-    """A budget's window: UTC days and months on the database's clock, or for ever."""
+    """A budget's window, on the database's clock: a day, a week from Monday or a month of the organization's time zone,
+    or for ever.
+    """
 
     DAY = "day", "A day"
+    WEEK = "week", "A week"
     MONTH = "month", "A month"
     TOTAL = "total", "In total"
 
@@ -206,6 +209,8 @@ class Budget(Subject):
     period = models.CharField(max_length=8, choices=Period.choices)
     amount = models.DecimalField(max_digits=24, decimal_places=12)
     hard = models.BooleanField(default=True)
+    # The organization's, kept here by the database alone (`billing/sql/zones.sql`): a hold has nothing more to look up.
+    time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC", editable=False)
 
     class Meta:
         constraints = [

@@ -83,7 +83,7 @@ begin
           from (select u.subject, u.measure, u.room, u.hard, (
                        select n.id from billing_counter n
                         where n.subject = u.subject and n.measure = u.measure and n.period = u.period
-                          and n.period_start = billing_window(u.period, v_now)
+                          and n.period_start = billing_window(u.period, v_now, u.zone)
                         order by n.version desc limit 1) as counter
                   from billing_rule u where u.subject = any(r_key || r_project || r_organization)
                  order by u.measure, counter) q;
@@ -93,7 +93,7 @@ begin
         perform billing_begin_windows(r_key || r_project || r_organization);
         insert into billing_counter (organization, subject, measure, period, period_start, used, held)
         select w.organization, w.subject, w.measure, w.period, w.start, 0::numeric, 0::numeric
-          from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now) as start
+          from (select distinct s.organization, u.subject, u.measure, u.period, billing_window(u.period, v_now, u.zone) as start
                   from unnest(r_key || r_project || r_organization, r_organization || r_organization || r_organization)
                        as s(subject, organization)
                   join billing_rule u on u.subject = s.subject) w

@@ -455,7 +455,7 @@ declare
     v_old numeric;
 begin
     select * into strict v_budget from billing_budget b where b.id = p_budget;
-    v_start := billing_window(v_budget.period, v_now);
+    v_start := billing_window(v_budget.period, v_now, v_budget.time_zone);
     v_from := billing_first_id(v_start - interval '1 hour');  -- an id is made a moment before its hold
     perform billing_begin_windows(array[v_budget.subject]);
     insert into billing_counter (organization, subject, measure, period, period_start, used, held)

@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 from django.conf import settings
+from django.core.exceptions import ValidationError
 
-from accounts.models import OnLeave, Scope
+from accounts.models import OnLeave, Scope, check_time_zone
 from billing.models import Item, Measure, Period
 from gateway.configuration.file import (
     TAG,
@@ -47,6 +48,18 @@ from routing.models import (
 )
 
 dollars = decimal(digits=12, places=12)
+
+
+def time_zone(at: At) -> str:
+    """A name of the IANA time zone database."""
+    name = text(at)
+    try:
+        check_time_zone(name)
+    except ValidationError as error:
+        raise at.wrong(error.message) from None
+    return name
+
+
 dollars_per_million = decimal(digits=12, places=6)
 
 Rates = dict[str, tuple[Decimal | None, Decimal | None]]  # by item: cost and charge, None: unknown
@@ -194,7 +207,7 @@ PROJECT = Noun(
     inner={"budgets": BUDGET, "policy": POLICY, "keys": KEY},
 )
 ORGANIZATION = Noun(
-    columns={"name": text, "active": boolean},
+    columns={"name": text, "active": boolean, "time_zone": time_zone},
     special=BOUNDS,
     inner={"budgets": BUDGET, "projects": PROJECT},
 )

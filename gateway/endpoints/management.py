@@ -31,10 +31,10 @@ BUDGETS = """
       left join lateral (
            select c.used, c.held from billing_counter c
             where c.subject = b.subject and c.measure = 'money' and c.period = b.period
-              and c.period_start = billing_window(b.period, now())
+              and c.period_start = billing_window(b.period, now(), b.time_zone)
             order by c.version desc limit 1) n on true
      where b.subject = %s
-     order by array_position(array['total', 'month', 'day'], b.period::text)
+     order by array_position(array['total', 'month', 'week', 'day'], b.period::text)
 """
 
 
@@ -68,9 +68,9 @@ class Balance(ApiView):
 class TokenUsage(EitherScope):
     """GET /api/usage/token: what the calling key itself may still spend.
 
-    From the key's own budget: the one in total, else the month's, else the day's; `period` says which. A key without
-    one is bound by its project's and organization's alone, and has an unlimited quota here: granted and available are
-    0 then, and used is null, since nobody counts it.
+    From the key's own budget: the one in total, else the month's, the week's or the day's; `period` says which.
+    A key without one is bound by its project's and organization's alone, and has an unlimited quota here: granted and
+    available are 0 then, and used is null, since nobody counts it.
     """
 
     endpoint = "usage/token"

@@ -252,7 +252,7 @@ class QuotaData(Struct):
     total_available: Dollars
     total_held: Dollars
     currency: Literal["usd"]
-    period: Literal["total", "month", "day"] | None
+    period: Literal["total", "month", "week", "day"] | None
     unlimited_quota: bool
     model_limits: dict[str, bool]
     model_limits_enabled: bool

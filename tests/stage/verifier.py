@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, NamedTuple
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import psycopg
 from psycopg import sql
@@ -68,6 +69,8 @@ class Books:
             self.tariff_of = {version.id: version.tariff_id for version in versions}
             # By date, so that the last one that has begun is the one in force.
             self.versions = sorted(versions, key=lambda version: version.effective_from)
+            zones = connection.execute("select id, time_zone from accounts_organization").fetchall()
+            self.zones = {organization.id: organization.time_zone for organization in zones}
             self.terms: list[Row] = connection.execute("select * from billing_terms order by effective_from").fetchall()
 
     def problems(self) -> list[str]:
@@ -184,7 +187,8 @@ class Books:
 
     def _counters(self) -> Iterable[str]:
         for counter in self.counters:
-            start, end = counter.period_start, _end(counter.period, counter.period_start)
+            start = counter.period_start
+            end = _end(counter.period, start, self.zones[counter.organization])
             rows = [
                 u
                 for u in self.usage
@@ -262,14 +266,15 @@ def _shares(u: Row, cost: Fraction) -> dict[str, Fraction]:
     return shares
 
 
-def _end(period: str, start: datetime) -> datetime:
-    """When a window ends, exclusive."""
+def _end(period: str, start: datetime, zone: str) -> datetime:
+    """When a window ends, exclusive. Days are those of the zone's clock."""
+    local = start.astimezone(ZoneInfo(zone))
     if period == "minute":
         return start + timedelta(minutes=1)
-    if period == "day":
-        return start + timedelta(days=1)
+    if period in ("day", "week"):
+        return local + timedelta(days=1 if period == "day" else 7)  # of the calendar: 23 hours to 25, or so many more
     if period == "month":
-        return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
+        return (local.replace(day=1) + timedelta(days=32)).replace(day=1)
     return datetime.max.replace(tzinfo=UTC)
 
 
