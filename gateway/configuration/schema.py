@@ -56,7 +56,7 @@ def time_zone(at: At) -> str:
     try:
         check_time_zone(name)
     except ValidationError as error:
-        raise at.wrong(error.message) from None
+        raise at.wrong(str(error.message)) from None
     return name
 
 

@@ -131,5 +131,5 @@ def test_a_week_is_spent_once(gateway: Gateway, alice: Tenant, simulated: Simula
     assert (refused.status_code, error(refused)["code"]) == (402, "insufficient_credit")
     counter = Counter.objects.get(subject=alice.organization.pk, period="week", measure="money")
     assert counter.period_start == window("week", timezone.now(), "Pacific/Auckland")
-    assert (counter.used, counter.held) == (Decimal("0.000006"), 0)
+    assert (counter.used, counter.held) == (Decimal("0.000006"), Decimal(0))
     assert books(alice.organization).problems() == []

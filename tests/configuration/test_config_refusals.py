@@ -149,7 +149,7 @@ SHAPES = {
     ),
     "a bad network": (KEY.replace("NAME", "other") % "{allowed_ips: [10.0.0.0/99]}", "keys.ci.allowed_ips: "),
     "no scope": (KEY.replace("NAME", "other") % "{scopes: []}", "keys.ci.scopes: This field cannot be blank."),
-    "an unknown period": ("organizations: {o: {name: O, budgets: {week: {amount: 1}}}}", "week: unknown key; allowed"),
+    "an unknown period": ("organizations: {o: {name: O, budgets: {year: {amount: 1}}}}", "year: unknown key; allowed"),
     "a budget without an amount": ("organizations: {o: {name: O, budgets: {day: {}}}}", "amount: is needed"),
     "a tag": ("models: {a/b: {name: !!python/object/apply:os.system [id]}}", "models.a/b.name: expected text"),
     "a merge": ("models: {a/b: &x {name: A}, c/d: {<<: *x}}", "merging is not supported"),

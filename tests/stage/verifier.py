@@ -69,7 +69,7 @@ class Books:
             self.tariff_of = {version.id: version.tariff_id for version in versions}
             # By date, so that the last one that has begun is the one in force.
             self.versions = sorted(versions, key=lambda version: version.effective_from)
-            zones = connection.execute("select id, time_zone from accounts_organization").fetchall()
+            zones: list[Row] = connection.execute("select id, time_zone from accounts_organization").fetchall()
             self.zones = {organization.id: organization.time_zone for organization in zones}
             self.terms: list[Row] = connection.execute("select * from billing_terms order by effective_from").fetchall()
 
