@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from routing.base_url import BadUrl, parse_base_url
 from routing.egress import Egress, ForbiddenAddress, objection, parse_allow
+from tests.stage.addresses import FORBIDDEN, PUBLIC
 
 
 def test_the_operators_list_is_exact_endpoints() -> None:
@@ -35,28 +36,6 @@ def test_the_operators_list_refuses_what_is_not_an_endpoint_and_names_it(entry: 
     with pytest.raises(BadUrl) as caught:
         parse_allow(["http://good:80", entry])
     assert str(caught.value).startswith(f"{entry!r}: ")
-
-
-# An address of every range that is not for us, at both borders where there are neighbours.
-FORBIDDEN = """
-    0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.1
-    127.255.255.255 168.63.129.16 169.254.0.0 169.254.169.254 169.254.255.255 172.16.0.0 172.31.255.255
-    192.0.0.0 192.0.0.192 192.0.2.1 192.52.193.1 192.88.99.1 192.168.0.0 192.168.255.255 198.18.0.0
-    198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255
-
-    :: ::1 ::127.0.0.1 ::ffff:10.0.0.1 ::ffff:8.8.8.8 ::ffff:0:8.8.8.8 64:ff9b::a00:1 64:ff9b::808:808
-    64:ff9b:1::1 100::1 1fff::1 2001::1 2001:0:4136:e378::1 2001:20::1 2001:1ff:ffff::1 2001:db8::1
-    2002:a00:1:: 2002:808:808::1 3fff::1 4000::1 5f00::1 fc00::1 fd00:ec2::254 fe80::1 fe80::1%eth0
-    2606:4700::1%1 fec0::1 ff02::1
-
-    127.1 localhost 08.8.8.8
-"""
-PUBLIC = """
-    1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0
-    168.63.129.15 168.63.129.17 169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 192.0.1.0
-    192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 223.255.255.255 2001:200::1 2003::1
-    2606:4700::1111 2a00::1 3ffe:ffff::1
-"""
 
 
 @pytest.mark.parametrize("address", [*FORBIDDEN.split(), "", "8.8.8.8 ", "\u0668.8.8.8"])

@@ -16,6 +16,7 @@ from gateway.wire.errors import UpstreamFault
 from routing.base_url import BadUrl, BaseUrl, parse_base_url
 from routing.egress import Egress, ForbiddenAddress
 from routing.health.faults import Fault
+from tests.stage.addresses import ANSWERS, FORMS, HOSTS
 from tests.upstream.raw_upstream import (
     Canaries,
     RawUpstream,
@@ -27,40 +28,6 @@ from tests.upstream.raw_upstream import (
     on_both_loops,
     says,
 )
-
-# Every way to write "this machine" or "next door".
-HOSTS = """
-    127.0.0.1 127.0.0.2 127.1 127.0.1 0.0.0.0 0 2130706433 0x7f.1 0x7f000001 0177.1 017700000001 127.0.0.1.
-    localhost LOCALHOST localhost. a.localhost ip6-localhost [::] [::1] [0:0:0:0:0:0:0:1] [::ffff:127.0.0.1]
-    [::ffff:7f00:1] [::127.0.0.1] [::ffff:10.0.0.1] [64:ff9b::7f00:1] [64:ff9b:1::1] [2002:7f00:1::]
-    [2001:0:7f00:1::1] [fe80::1] [fe80::1%eth0] [fe80::1%25lo] [fd00:ec2::254] [fec0::1] [ff02::1] 10.0.0.1
-    100.64.0.1 169.254.169.254 172.16.0.1 192.0.0.192 192.168.0.1 198.18.0.1 224.0.0.1 255.255.255.255
-    127\u30020\u30020\u30021 \u2460\u2461\u2466.0.0.1 \u0661\u0662\u0667.0.0.1 loc\u00adalhost
-"""
-FORMS = r"""
-    https://{at} http://{at} https://{at}/v1 https://user@{at} https://{at}@api.test https://api.test@{at}
-    https://api.test\@{at} https://api.test#@{at} https://api.test?@{at} https:\\{at} https:/{at} https:{at}
-    //{at} https://api.test/..//{at} https://{at}%00.api.test https://{at}/%2e%2e/x ftp://{at} gopher://{at}/_x
-    dict://{at}/x file://{at}/etc/passwd
-"""
-# What a name may turn out to be; the first six would reach a canary.
-ANSWERS = [
-    *(["127.0.0.1"], ["127.0.0.2"], ["::1"], ["::ffff:127.0.0.1"], ["0.0.0.0"], ["::"]),
-    *(
-        ["8.8.8.8", "127.0.0.1"],
-        ["127.0.0.1", "8.8.8.8"],
-        ["2606:4700::1111", "::1"],
-        ["8.8.8.8", "10.0.0.1"],
-    ),
-    *(
-        ["169.254.169.254"],
-        ["64:ff9b::7f00:1"],
-        ["2002:7f00:1::"],
-        ["fd00:ec2::254"],
-        ["fe80::1%lo"],
-        ["100.64.0.1"],
-    ),
-]
 
 
 def post(base: BaseUrl, path: str = "/v1/chat/completions") -> Dial:
