@@ -1,5 +1,6 @@
 """What every page of the console shares: operators alone, bounded lists, forms kind to lists and money."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -84,27 +85,32 @@ class PlainDecimalField(forms.DecimalField):
 class LinesField(forms.Field):
     """A list of texts, one a line. Blank lines are dropped; the model validates each text.
 
-    Where the column may be null, no line at all is null: nothing said, which is not a list of nothing.
+    Where the column may be null, no line at all is null: nothing said, which is not a list of nothing. `read` makes
+    of a line what the list holds.
     """
 
     widget = UnfoldAdminTextareaWidget({"rows": 3})
 
-    def __init__(self, *, null: bool = False, **options: Any) -> None:
+    def __init__(self, *, null: bool = False, read: Callable[[str], Any] = str, **options: Any) -> None:
         super().__init__(**options)
         self.null = null
+        self.read = read
 
     def prepare_value(self, value: Any) -> Any:
         """What the input shows."""
-        return "\n".join(value) if isinstance(value, list) else value
+        return "\n".join(map(str, value)) if isinstance(value, list) else value
 
-    def to_python(self, value: Any) -> list[str] | None:
-        """The lines of what was typed."""
-        lines = [line for line in map(str.strip, (value or "").splitlines()) if line]
+    def to_python(self, value: Any) -> list[Any] | None:
+        """What the lines that were typed say. Raises ValidationError."""
+        lines = [self.read(line) for line in map(str.strip, (value or "").splitlines()) if line]
         return lines or (None if self.null else [])
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Compares lists: line ends and blank lines are no change."""
-        return not self.disabled and (initial or []) != (self.to_python(data) or [])
+        try:
+            return not self.disabled and (initial or []) != (self.to_python(data) or [])
+        except forms.ValidationError:
+            return True
 
 
 class BoxesField(forms.MultipleChoiceField):
@@ -131,7 +137,14 @@ class FriendlyForms:
         label = db_field.verbose_name.capitalize()
         if not db_field.base_field.choices:
             help_text = f"{db_field.help_text} One a line.".lstrip()
-            return LinesField(required=not db_field.blank, label=label, help_text=help_text, null=db_field.null)
+            return LinesField(
+                required=not db_field.blank,
+                label=label,
+                help_text=help_text,
+                null=db_field.null,
+                read=db_field.base_field.to_python,
+                initial=db_field.get_default(),
+            )
         return BoxesField(
             null=db_field.null,
             choices=db_field.base_field.choices,

@@ -17,6 +17,7 @@ from unfold.decorators import display
 
 from accounts.console import NeverDeleted, Page, Record, money, plain
 from accounts.models import Organization
+from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
 from billing.console.proposals import ProposalPage
@@ -44,8 +45,6 @@ admin.site.register(Tariff, TariffPage)
 admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
-
-NEAR = 80  # percent of a budget
 
 
 # --- what a subject may use -------------------------------------------------------------------------
@@ -107,7 +106,7 @@ class BudgetPage(SubjectPage):
     list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("period",)
-    fields = ("organization", "project", "key", "period", "amount", "hard")
+    fields = ("organization", "project", "key", "period", "amount", "hard", "alerts")
 
     def get_queryset(self, request: HttpRequest) -> Any:
         counters = {"used_now": counted("used"), "held_now": counted("held")}

@@ -8,6 +8,7 @@ alone, carry no enforced foreign keys, and Usage and Attempt are partitioned by 
 
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.core.exceptions import ValidationError
 from django.db import connection, models
@@ -18,6 +19,12 @@ from billing.aggregates import LateHour as LateHour
 from billing.aggregates import Mark as Mark
 from billing.aggregates import Span as Span
 from billing.aggregates import UsageRollup as UsageRollup
+from billing.alerts import MOST_PERCENTS, PERCENT, near_and_all
+from billing.alerts import Channel as Channel
+from billing.alerts import Crossing as Crossing
+from billing.alerts import Delivery as Delivery
+from billing.alerts import DeliveryStatus as DeliveryStatus
+from billing.alerts import Recipient as Recipient
 from billing.blocks import AccountDay as AccountDay
 from billing.blocks import LedgerBlock as LedgerBlock
 from billing.closings import ClosedMonth as ClosedMonth
@@ -211,6 +218,14 @@ class Budget(Subject):
     hard = models.BooleanField(default=True)
     # The organization's, kept here by the database alone (`billing/sql/zones.sql`): a hold has nothing more to look up.
     time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC", editable=False)
+    alerts = ArrayField(
+        PERCENT,
+        size=MOST_PERCENTS,
+        default=near_and_all,
+        db_default=near_and_all(),
+        blank=True,
+        help_text="Percents of the amount, 1 to 1000: when so much is spent the organization's recipients are told.",
+    )
 
     class Meta:
         constraints = [

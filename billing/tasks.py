@@ -11,6 +11,7 @@ from django.db import DatabaseError, connection
 from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
+from billing.crossings import prune_crossings
 from billing.rollups import prune_usage, roll_up_usage
 from billing.sealing import seal, sum_closed
 
@@ -51,9 +52,11 @@ def resolve_dead_holds() -> None:
 @shared_task(name="billing.prune")
 def prune() -> None:
     """Deletes what nobody reads any more: notes of changes and windows of limits after an hour, leases of long dead
-    processes without holds, hours of usage whose days are kept, answers kept for idempotency keys after 24 hours.
+    processes without holds, hours of usage whose days are kept, answers kept for idempotency keys after 24 hours,
+    alerts after 90 days.
     """
     prune_usage()
+    prune_crossings()
     with connection.cursor() as cursor:
         pruned = PRUNED_AT_ONCE
         while pruned == PRUNED_AT_ONCE:

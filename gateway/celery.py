@@ -45,5 +45,6 @@ app.conf.beat_schedule = {
     "usage": {"task": "billing.roll_up_usage", "schedule": Every(120.0), "options": {"expires": 120}},
     "seal": {"task": "billing.seal", "schedule": Every(60.0), "options": {"expires": 60}},
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
+    "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},
 }

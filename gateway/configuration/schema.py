@@ -175,7 +175,9 @@ POLICY = Noun(
     removable=True,
     single=True,
 )
-BUDGET = Noun(columns={"amount": dollars, "hard": boolean}, names=Period.values, removable=True)
+BUDGET = Noun(
+    columns={"amount": dollars, "hard": boolean, "alerts": listed(whole)}, names=Period.values, removable=True
+)
 BOUNDS: Mapping[str, Reader] = {"limits": limits}
 
 KEY = Noun(

@@ -41,6 +41,8 @@ APP_WRITES = {
     "billing_auditstate": {"insert", "update", "delete"},
     "billing_closedmonth": set(),
     "billing_closedsum": set(),
+    "billing_crossing": {"insert", "update", "delete"},
+    "billing_delivery": {"insert", "update", "delete"},
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},

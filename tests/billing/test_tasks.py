@@ -167,8 +167,9 @@ def test_every_scheduled_task_is_known() -> None:
     product.loader.import_default_modules()
     ours = {name for name in product.tasks if not name.startswith("celery.")}
     billings = {"audit", "make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
+    gateways = {"gateway.alert", "gateway.prune_files"}
     routings = {"routing.prune", "routing.roll_up"}
-    assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, "gateway.prune_files"}
+    assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
     assert ours == {*TASKS, "routing.replay"}  # which runs when somebody asks for one
 
 

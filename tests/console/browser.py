@@ -23,11 +23,14 @@ from billing.models import (
     AuditFinding,
     Budget,
     ClosedMonth,
+    Crossing,
+    Delivery,
     Hold,
     Lease,
     LedgerEntry,
     Limit,
     PriceProposal,
+    Recipient,
     Tariff,
     TariffVersion,
     Terms,
@@ -161,6 +164,8 @@ PAGES = (
     Terms,
     PriceProposal,
     Budget,
+    Delivery,
+    Recipient,
     Limit,
     Usage,
     LedgerEntry,
@@ -174,7 +179,7 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Usage, LedgerEntry, AuditFinding, Hold, Lease)
+READ_ONLY = (Delivery, Usage, LedgerEntry, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal)
 KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal)
 
@@ -200,6 +205,36 @@ def make_hold(tenant: Tenant, lease: Lease, **fields: Any) -> Hold:
     return Hold.objects.create(id=new_id(), **{**row, **fields})
 
 
+def make_delivery(recipient: Recipient, **fields: Any) -> Delivery:
+    """A message to `recipient`, sent: eight of ten dollars for ever."""
+    now, organization = timezone.now(), recipient.organization
+    crossing = Crossing.objects.create(
+        organization=organization.pk,
+        organization_slug=organization.slug,
+        subject=uuid4(),
+        period="total",
+        period_start=now,
+        percent=80,
+        amount=Decimal(10),
+        hard=True,
+        used=Decimal(8),
+        crossed_at=now,
+    )
+    row: dict[str, Any] = {
+        "message": uuid4(),
+        "organization": organization.pk,
+        "recipient": recipient.pk,
+        "channel": recipient.channel,
+        "address": recipient.address,
+        "status": "sent",
+        "tries": 1,
+        "next_try_at": now,
+        "created_at": now,
+        "sent_at": now,
+    }
+    return Delivery.objects.create(crossing=crossing, **{**row, **fields})
+
+
 def make_rows(tenant: Tenant) -> Rows:
     """A row of every page."""
     slug, now = tenant.organization.slug, timezone.now()
@@ -214,6 +249,9 @@ def make_rows(tenant: Tenant) -> Rows:
     make_attempt(usage)
     lease = Lease.objects.create(id=uuid4(), host=slug, pid=1, started_at=now, heartbeat_at=now)
     subject = {"organization": tenant.organization, "project": tenant.project}
+    recipient = Recipient.objects.create(
+        organization=tenant.organization, channel="mail", address=f"{slug}@example.com", active=False
+    )
     return {
         User: tenant.user,
         Organization: tenant.organization,
@@ -228,6 +266,8 @@ def make_rows(tenant: Tenant) -> Rows:
             tariff=tariff, effective_from=now, rates=[["input", 0, "9", "9"]], reason="input 1 -> 9", proposed_by=slug
         ),
         Budget: Budget.objects.create(**subject, period="day", amount=Decimal(5)),
+        Recipient: recipient,
+        Delivery: make_delivery(recipient),
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
         LedgerEntry: make_entry(usage),

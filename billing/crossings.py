@@ -1,0 +1,73 @@
+"""Noting which budgets have reached a percent of their amount, once each, and who is to be told.
+
+One statement: its crossings and their messages are there together or not at all, and of two workers that look at the
+same moment the unique row lets one pass. It reads what is settled: a hold is no spending yet. Where nobody is to be
+told nothing is looked at, so a recipient that is added hears at once of what the running period has reached by then.
+
+Of the window before the running one the last minutes are looked at, too: else nobody would be told what is spent in its
+last seconds.
+"""
+
+from django.db import connection, transaction
+
+RETENTION_DAYS = 90  # longer than any period but the one for ever, whose crossings stay
+
+NOTE = """
+with recipient as materialized (
+    select r.id, r.organization_id as organization, r.channel, r.address from billing_recipient r where r.active
+), reached as (
+    select b.organization_id as organization, b.project_id as project, b.key_id as key, b.subject, b.period, w.start,
+           p.percent, b.amount, b.hard, c.used
+      from billing_budget b
+     cross join lateral (
+           select distinct billing_window(b.period, v.moment) as start
+             from (values (now()), (now() - interval '10 minutes')) v(moment)) w
+     cross join lateral (
+           select n.used from billing_counter n
+            where n.subject = b.subject and n.measure = 'money' and n.period = b.period and n.period_start = w.start
+            order by n.version desc limit 1) c
+     cross join lateral unnest(b.alerts) p(percent)
+     where b.organization_id in (select organization from recipient)
+       and c.used > 0 and c.used * 100 >= b.amount * p.percent
+       and not exists (
+           select 1 from billing_crossing x
+            where x.subject = b.subject and x.period = b.period and x.period_start = w.start
+              and x.percent = p.percent and x.amount = b.amount)
+), crossed as (
+    insert into billing_crossing (organization, organization_slug, project, project_slug, key, key_name, subject,
+                                  period, period_start, percent, amount, hard, used, crossed_at)
+    select q.organization, o.slug, j.id, coalesce(j.slug, ''), k.id, coalesce(k.name, ''), q.subject,
+           q.period, q.start, q.percent, q.amount, q.hard, q.used, clock_timestamp()
+      from reached q
+      join accounts_organization o on o.id = q.organization
+      left join accounts_apikey k on k.id = q.key
+      left join accounts_project j on j.id = coalesce(q.project, k.project_id)
+     order by q.subject, q.period, q.start, q.percent
+        on conflict do nothing
+    returning id, organization, crossed_at
+)
+insert into billing_delivery (message, crossing_id, organization, recipient, channel, address, status, tries,
+                              next_try_at, last_error, created_at)
+select gen_random_uuid(), c.id, c.organization, r.id, r.channel, r.address, 'waiting', 0, c.crossed_at, '', c.crossed_at
+  from crossed c join recipient r on r.organization = c.organization
+"""
+
+
+def note_crossings() -> int:
+    """Notes what has been crossed since it was last looked; how many messages that makes."""
+    with connection.cursor() as cursor:
+        cursor.execute(NOTE)
+        return cursor.rowcount
+
+
+def prune_crossings() -> None:
+    """Forgets messages, and the crossings of periods that are over, after `RETENTION_DAYS`."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "delete from billing_delivery where created_at < now() - make_interval(days => %s)", [RETENTION_DAYS]
+        )
+        cursor.execute(
+            "delete from billing_crossing c where c.crossed_at < now() - make_interval(days => %s)"
+            " and c.period <> 'total' and not exists (select 1 from billing_delivery d where d.crossing_id = c.id)",
+            [RETENTION_DAYS],
+        )
