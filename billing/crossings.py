@@ -57,7 +57,7 @@ def note_crossings() -> int:
     """Notes what has been crossed since it was last looked; how many messages that makes."""
     with connection.cursor() as cursor:
         cursor.execute(NOTE)
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def prune_crossings() -> None:

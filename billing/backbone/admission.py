@@ -62,7 +62,8 @@ class Refused(Exception):
 class Held(msgspec.Struct, frozen=True):
     """What a request was given: its output cap, perhaps lowered, and the dollars it may cost (None: price unknown).
 
-    On a `hard` budget an offer may write no more than those dollars pay for.
+    On a `hard` budget an offer may write no more than those dollars pay for. `room` is what the one with the least left
+    had before this hold; None: none binds, or it is not known.
     """
 
     output_cap: int
@@ -70,6 +71,7 @@ class Held(msgspec.Struct, frozen=True):
     counters: list[int]
     hard: bool
     admitted_at: datetime
+    room: Decimal | None = None
 
 
 class HoldItem(msgspec.Struct):
@@ -233,7 +235,7 @@ class Admission:
         for uuid, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
             id = uuid.hex
             if verdict == "admitted":
-                verdicts[id] = Held(cap, money, counters, hard, admitted_at)
+                verdicts[id] = Held(cap, money, counters, hard, admitted_at, limit)
                 if id not in self._ours:
                     self._returns.put(id)  # its request has left
             elif verdict == "late":

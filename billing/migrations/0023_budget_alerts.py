@@ -1,6 +1,9 @@
-"""Step: add. Percents of a budget at which somebody is told, whom, what was reached, and what became of each message."""
+"""Step: add. Percents of a budget at which somebody is told, whom, what was reached, and what became of each message;
+and what a hard budget had left when a request was admitted.
+"""
 
 import uuid
+from pathlib import Path
 
 import django.contrib.postgres.fields
 import django.core.validators
@@ -8,6 +11,8 @@ import django.db.models.deletion
 from django.db import migrations, models
 
 import billing.alerts
+
+SQL = Path(__file__).resolve().parent.parent / "sql"
 
 # The worker notes and tells; the console says whom.
 GRANTS = """
@@ -127,5 +132,6 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.RunSQL((SQL / "admission.sql").read_text(), migrations.RunSQL.noop),
         migrations.RunSQL(GRANTS, migrations.RunSQL.noop),
     ]

@@ -20,7 +20,8 @@
 -- Items of the last release have `fixed` and `rate`, which hold for all offers, instead of money, offers and least.
 -- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | never | open | late; never: a
 -- token limit can at no time let it through. output_cap is the highest of the offers' caps. Of what is refused for lack
--- of money, `money` is what there was.
+-- of money, `money` is what there was. Of what is admitted `limit_value` is what the hard budget with the least left had
+-- before this hold (null: none binds, or it is told again after a lost connection).
 -- Sent again after a lost connection, the same batch returns what was recorded.
 create or replace function billing_admit(p_lease uuid, p_items jsonb)
 returns table (
@@ -212,7 +213,7 @@ begin
         a_cap[i] := v_cap; a_money[i] := v_money; a_tokens[i] := v_tokens; a_counters[i] := v_counters;
         a_hard[i] := v_hard;
         v_some := true;
-        output_cap := v_cap; money := v_money; counters := v_counters; retry_after := null;
+        output_cap := v_cap; money := v_money; counters := v_counters; retry_after := null; limit_value := v_room;
         return next;
     end loop;
 

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parseaddr
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -95,17 +96,17 @@ def deliver(client: Outside) -> int:
     _execute(GIVE_UP, most_tries=MOST_TRIES)
     with ThreadPoolExecutor(TOGETHER, "alerts") as pool:
         while True:
-            free = TOGETHER - len(running)
-            if free and time.monotonic() < until:
-                for delivery, letter in _claimed(free, {one.organization for one in running.values()}):
-                    made += 1
-                    if isinstance(letter, Outcome):
-                        _note(delivery, letter)
-                    else:
-                        running[pool.submit(send, client, letter)] = delivery
-            if not running:
+            free = TOGETHER - len(running) if time.monotonic() < until else 0
+            claimed = _claimed(free, {one.organization for one in running.values()}) if free else []
+            made += len(claimed)
+            for delivery, letter in claimed:
+                if isinstance(letter, Outcome):
+                    _note(delivery, letter)
+                else:
+                    running[pool.submit(send, client, letter)] = delivery
+            if not running and not claimed:
                 return made
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in wait(running, return_when=FIRST_COMPLETED).done if running else ():
                 _note(running.pop(future), _outcome(future))
 
 
@@ -180,7 +181,7 @@ def _note(delivery: Delivery, outcome: Outcome) -> None:
     )
 
 
-def _execute(statement: str, **params: object) -> Sequence[tuple[int]]:
+def _execute(statement: str, **params: Any) -> Sequence[tuple[int]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return cursor.fetchall() if cursor.description else []

@@ -122,6 +122,8 @@ class ChatCompletions(Chat):
 def _named(call: Call) -> dict[bytes, bytes]:
     """What the headers of an answer say of its call."""
     headers = {b"x-generation-id": call.id.encode()}
+    if (room := call.budget_room) is not None:
+        headers[b"x-gateway-budget-remaining"] = f"{room.normalize():f}".encode()
     if call.asked.stream and call.asked.spoken is not None:
         headers[b"content-type"] = call.asked.spoken.stream_type.encode()
     if ignored := call.ignored:

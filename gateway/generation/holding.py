@@ -90,6 +90,7 @@ async def hold(admission: Admission, call: Call, item: HoldItem) -> Held | None:
         raise unavailable(1) from error
     if call.arrival is not None:
         call.arrival.held()
+    call.budget_room = held.room
     if held.hard:
         call.be_careful()
         if held.money is not None and held.money != item.money:

@@ -222,6 +222,8 @@ OFTEN = TooManyReads("")
 GENERATED: Mapping[str, str] = {
     "x-generation-id": "The generation's id, for its cost.",
     "idempotent-replayed?": "`true`: this was told before, to a request with the same Idempotency-Key.",
+    "x-gateway-budget-remaining?": "Dollars that the hard budget with the least left had before this request, exact. "
+    "Absent: no hard budget binds the key.",
     "X-Gateway-Ignored-Params?": "Parameters that the chosen model does not take.",
 }
 ONCE = Parameter(

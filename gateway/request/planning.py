@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from math import ceil
 from typing import Any
 
@@ -56,6 +57,7 @@ class Call(Struct):
     - `careful`: parameters that nobody knows are withheld, see `be_careful`
     - `arrival`: to be told of the hold
     - `keeping`: where its answer is kept, for a client that sent an Idempotency-Key
+    - `budget_room`: dollars that the hard budget with the least left had before its hold; None: none binds
     """
 
     id: str  # 32 hex digits
@@ -76,6 +78,7 @@ class Call(Struct):
     careful: bool = False
     arrival: Arrival | None = None
     keeping: Keeping | None = None
+    budget_room: Decimal | None = None
     _fits: dict[int, Fit] = {}  # by offer
 
     @property

@@ -243,12 +243,16 @@ class Credential(models.Model):
             provider_secret.check(style, secret)
         except UnusableSecret as error:
             raise ValidationError(_sentence(str(error))) from None
-        self.sealed = seal(secret, credential_place(self.id, self.provider.base_url))
+        self.sealed = seal(secret, self.place())
         self.hint = provider_secret.hint(style, secret)
 
     def secret(self) -> str:
         """The secret. Raises `accounts.sealing.CannotOpen`."""
-        return open_sealed(self.sealed, credential_place(self.id, self.provider.base_url))
+        return open_sealed(self.sealed, self.place())
+
+    def place(self) -> str:
+        """Where its secret lies: this row, and the address it may be sent to."""
+        return credential_place(self.id, self.provider.base_url)
 
     def misfit(self) -> str | None:
         """Why the stored secret is none of the provider's auth style, as it may be since that was changed; None: it is.

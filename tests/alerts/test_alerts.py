@@ -212,10 +212,8 @@ def test_what_is_settled_counts_and_a_refusal_tells_nobody(alice: Tenant, receiv
     run(scenario("0.85"))
     assert (note(), tell(receiver)) == (2, 2)
     told = [json.loads(got.body)["data"] for got in receiver.got]
-    assert sorted((one["percent"], one["used"], one["amount"]) for one in told) == [
-        (50, "0.85", "1"),
-        (85, "0.85", "1"),
-    ]
+    assert sorted(one["percent"] for one in told) == [50, 85]
+    assert {(one["used"], one["amount"]) for one in told} == {("0.85", "1")}
 
 
 def test_each_percent_is_reached_once_a_period_and_amount(alice: Tenant) -> None:
@@ -410,7 +408,12 @@ def test_receivers_that_hang_keep_nobody_elses_waiting(
             make_budget(tenant, used="8")
         note()
         others: list[int] = []
-        receiver.answers = lambda got, out: (others.append(len(bad.got)), out.write(says(200)))
+
+        def count_others(got: Got, out: BinaryIO) -> None:
+            others.append(len(bad.got))
+            out.write(says(200))
+
+        receiver.answers = count_others
         with database(app_url()) as worker, worker.transaction(force_rollback=True):
             for busy, most in ([], 3), ([alice.organization.pk], 1), ([charlie.organization.pk], 2):
                 taken = worker.execute(CLAIM, {"most": 16, "busy": busy, "lease": LEASE}).fetchall()

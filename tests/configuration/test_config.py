@@ -174,6 +174,15 @@ def test_a_dry_run_says_the_same_and_changes_nothing(desk: Desk) -> None:
     assert desk.apply(WHOLE, **environment).lines == dry.lines
 
 
+def test_a_budget_says_when_to_tell(desk: Desk) -> None:
+    desk.apply("organizations: {NAME: {budgets: {day: {amount: 5}, month: {amount: 5, alerts: [50, 90]}}}}")
+    found = Budget.objects.filter(organization__slug=desk.slug).order_by("period")
+    assert [budget.alerts for budget in found] == [[80, 100], [50, 90]]
+    lines = desk.lines("organizations: {NAME: {budgets: {day: {alerts: []}, month: {alerts: [50, 90]}}}}")
+    assert lines == ["~ budget NAME day: alerts [80, 100] -> []"]
+    assert [budget.alerts for budget in found.all()] == [[], [50, 90]]
+
+
 def test_a_new_budget_counts_from_the_start(desk: Desk) -> None:
     desk.apply("organizations: {NAME: {name: Acme, budgets: {total: {amount: 5}}}}")
     organization = Organization.objects.get(slug=desk.slug)

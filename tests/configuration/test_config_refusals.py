@@ -150,6 +150,12 @@ SHAPES = {
     "a bad network": (KEY.replace("NAME", "other") % "{allowed_ips: [10.0.0.0/99]}", "keys.ci.allowed_ips: "),
     "no scope": (KEY.replace("NAME", "other") % "{scopes: []}", "keys.ci.scopes: This field cannot be blank."),
     "an unknown period": ("organizations: {o: {name: O, budgets: {year: {amount: 1}}}}", "year: unknown key; allowed"),
+    "no percent": ("organizations: {o: {budgets: {day: {amount: 1, alerts: [0]}}}}", "budgets.day.alerts: "),
+    "a percent out of reach": ("organizations: {o: {budgets: {day: {amount: 1, alerts: [1001]}}}}", "day.alerts: "),
+    "too many percents": (
+        "organizations: {o: {budgets: {day: {amount: 1, alerts: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}}}}",
+        "budgets.day.alerts: ",
+    ),
     "a budget without an amount": ("organizations: {o: {name: O, budgets: {day: {}}}}", "amount: is needed"),
     "a tag": ("models: {a/b: {name: !!python/object/apply:os.system [id]}}", "models.a/b.name: expected text"),
     "a merge": ("models: {a/b: &x {name: A}, c/d: {<<: *x}}", "merging is not supported"),

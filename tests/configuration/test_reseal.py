@@ -11,7 +11,9 @@ from django.conf import LazySettings
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
+from accounts.models import Organization
 from accounts.sealing import CannotOpen, is_current
+from billing.models import Recipient
 from routing.management.commands.reseal import BATCH, reseal
 from routing.models import Credential, Provider
 
@@ -110,3 +112,16 @@ def test_an_empty_credential_is_passed_over(settings: LazySettings) -> None:
     assert reseal(Credential.objects.filter(pk=credential.pk), lambda count: None) == (0, [])
     credential.refresh_from_db()
     assert credential.sealed == ""
+
+
+def test_the_secrets_of_webhooks_are_resealed_too(settings: LazySettings) -> None:
+    organization = Organization.objects.create(slug=f"reseal-{secrets.token_hex(4)}", name="Somebody")
+    hook = Recipient(organization=organization, channel="webhook", address="https://hook.example.com/a")
+    hook.put("whsec_something")
+    hook.save()
+    Recipient.objects.create(organization=organization, channel="mail", address="a@example.com")
+    settings.SEALING_KEYS = [new_key(), *settings.SEALING_KEYS]
+    assert reseal(Recipient.objects.filter(organization=organization), lambda count: None) == (1, [])
+    settings.SEALING_KEYS = settings.SEALING_KEYS[:1]
+    hook.refresh_from_db()
+    assert (hook.secret(), is_current(hook.sealed)) == ("whsec_something", True)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.models import Budget, Counter, Limit
-from tests.console.browser import console, context_of, exact, make_usage, submit
+from tests.console.browser import console, context_of, exact, filled, make_usage, submit
 from tests.stage.cast import Tenant
 
 LIST = reverse("admin:billing_budget_changelist")
@@ -127,3 +127,30 @@ def test_a_budget_that_is_spent_looks_like_it(amount: str, used: str, shown: tup
     page = context_of(client.get(reverse("admin:billing_budget_changelist"), {"q": alice.organization.slug}))["cl"]
     (budget,) = page.result_list
     assert page.model_admin.share(budget) == shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("50\n90\n\n 100 \n", [50, 90, 100]),
+        ("", []),
+        ("0", None),
+        ("1001", None),
+        ("half", None),
+        ("\n".join(map(str, range(1, 12))), None),
+    ],
+)
+def test_when_to_tell_is_a_percent_a_line(typed: str, kept: list[int] | None, alice: Tenant) -> None:
+    client = console()
+    assert make(client, alice, alerts=typed).status_code == (200 if kept is None else 302)
+    found = Budget.objects.filter(organization=alice.organization).values_list("alerts", flat=True)
+    assert list(found) == ([] if kept is None else [kept])
+
+
+def test_when_to_tell_is_shown_as_it_is_kept(alice: Tenant) -> None:
+    client = console()
+    assert make(client, alice).status_code == 302  # as the form offers it
+    budget = Budget.objects.get(organization=alice.organization)
+    assert budget.alerts == [80, 100]
+    address = reverse("admin:billing_budget_change", args=[budget.pk])
+    assert filled(client.get(address).content.decode(), "budget_form")["alerts"] == ["80\n100"]
