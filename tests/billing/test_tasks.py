@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from accounts.models import Change
 from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP
 from billing.backbone.settlement import encode
-from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
+from billing.models import Attempt, Budget, Counter, Delivery, Hold, Lease, LedgerEntry, Limit, Recipient, Usage
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted
@@ -283,6 +283,18 @@ def test_what_the_last_gateway_left_when_it_died_is_settled_and_ended(worker: Wo
     assert not Hold.objects.filter(organization=alice.organization.pk).exists()
     assert not Lease.objects.filter(id=lease).exists()
     assert list(worker.spool.iterdir()) == []
+
+
+def test_a_budget_that_is_nearly_spent_is_told_by_the_worker(worker: Worker, alice: Tenant) -> None:
+    """As far as it goes without a mail server; `tests/alerts` has the rest."""
+    made = Recipient.objects.create(organization=alice.organization, channel="mail", address="finance@tenant.example")
+    budget = Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(10))
+    Counter.objects.filter(subject=budget.subject).update(used=Decimal(8))
+    worker.run("gateway.alert", "gateway.alert")
+    (row,) = Delivery.objects.filter(organization=alice.organization.pk)
+    assert (row.recipient, row.status, row.tries) == (made.pk, "waiting", 1)
+    assert row.last_error == "no mail is sent: EMAIL_HOST is not set"
+    Delivery.objects.filter(pk=row.pk).update(status="given_up")
 
 
 def test_without_a_gateway_the_worker_ends_their_holds_within_half_a_minute() -> None:
