@@ -260,7 +260,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"lines": {"()": "gateway.wire.log_lines.formatter", "text": LOG_FORMAT == "text"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
-    # It would tell each URL that is dialled, and who knows a webhook's may call it.
-    "loggers": {"httpx": {"level": "WARNING"}},
+    # They would tell each URL that is dialled, and who knows a webhook's may call it.
+    "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
 }

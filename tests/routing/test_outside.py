@@ -128,6 +128,13 @@ async def test_an_address_that_refuses_is_followed_by_the_next() -> None:
         assert server.requests[0].startswith(b"POST / HTTP/1.1\r\n")
 
 
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+async def test_a_listed_ipv6_address_is_dialled() -> None:
+    async with RawUpstream(says(answer()), host="::1") as server:
+        assert (await ask(to(server, "[::1]"), f"http://[::1]:{server.port}/hook")).status == 200
+        assert f"\r\nHost: [::1]:{server.port}\r\n".encode() in server.requests[0]
+
+
 async def test_what_is_allowed_to_a_listed_endpoint_is_allowed_to_no_other() -> None:
     async with Canaries() as canaries, RawUpstream(says(answer())) as server:
         client = to(server)
