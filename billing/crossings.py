@@ -20,7 +20,7 @@ with recipient as materialized (
            p.percent, b.amount, b.hard, c.used
       from billing_budget b
      cross join lateral (
-           select distinct billing_window(b.period, v.moment) as start
+           select distinct billing_window(b.period, v.moment, b.time_zone) as start
              from (values (now()), (now() - interval '10 minutes')) v(moment)) w
      cross join lateral (
            select n.used from billing_counter n

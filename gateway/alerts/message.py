@@ -8,7 +8,7 @@ import msgspec
 from billing.models import Crossing
 
 KIND = "budget.threshold_reached"
-PERIODS = {"day": "daily budget", "month": "monthly budget", "total": "budget in total"}
+PERIODS = {"day": "daily budget", "week": "weekly budget", "month": "monthly budget", "total": "budget in total"}
 
 
 def payload(crossing: Crossing) -> bytes:

@@ -23,7 +23,7 @@ CHANNELS = [("mail", "Mail"), ("webhook", "Webhook")]
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0009_on_leave_kept"), ("billing", "0022_price_proposals")]
+    dependencies = [("accounts", "0009_on_leave_kept"), ("billing", "0023_time_zones")]
     operations = [
         migrations.AddField(
             model_name="budget",
