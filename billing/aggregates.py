@@ -62,6 +62,43 @@ class UsageRollup(models.Model):
         return f"{self.model} at {self.provider}, {self.span} of {self.starts_at:%Y-%m-%d %H:%M}"
 
 
+class SpendRollup(models.Model):
+    """What a key used of a model at a provider in an hour or a day, UTC, and what that was charged and cost.
+
+    The exact sum over its usage rows, like `UsageRollup`, which knows no keys, since statistics need none. `unpriced`
+    counts generations of which something has no known price, `uncosted` those whose provider's cost is not known.
+    Hours are kept for two days, for making the running day again; days for ever.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    span = models.CharField(max_length=8, choices=Span.choices)
+    starts_at = models.DateTimeField()
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    key = models.UUIDField()
+    model = models.TextField()
+    provider = models.TextField()
+    requests = models.BigIntegerField()
+    prompt_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+    charge = models.DecimalField(max_digits=30, decimal_places=12)
+    provider_cost = models.DecimalField(max_digits=30, decimal_places=12)
+    unpriced = models.BigIntegerField()
+    uncosted = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["span", "starts_at", "organization", "project", "key", "model", "provider"],
+                name="one_spend_rollup_a_time",
+            )
+        ]
+        indexes = [models.Index(fields=["organization", "span", "starts_at"], name="spend_by_organization")]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.model} at {self.provider}, {self.span} of {self.starts_at:%Y-%m-%d %H:%M}"
+
+
 class LateHour(models.Model):
     """An hour of which a usage row was settled after its rollup had passed it: it is to be made again.
 

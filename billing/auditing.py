@@ -152,6 +152,22 @@ select (day at time zone 'UTC')::date, organization, coalesce(h.charge, 0), coal
        is distinct from (h.charge, h.requests, h.prompt_tokens, h.completion_tokens)
  order by 1, 2, model, provider limit %(most)s
 """
+# Days by key beside days: both are made of the same rows, in one transaction.
+SPENT = """
+with days as (
+    select starts_at as day, organization, model, provider, charge, requests from billing_usagerollup
+     where span = 'day' and starts_at >= %(since)s and starts_at < %(until)s
+), keys as (
+    select starts_at as day, organization, model, provider, sum(charge) as charge, sum(requests) as requests
+      from billing_spendrollup
+     where span = 'day' and starts_at >= %(since)s and starts_at < %(until)s group by 1, 2, 3, 4
+)
+select (day at time zone 'UTC')::date, organization, coalesce(d.charge, 0), coalesce(d.requests, 0),
+       coalesce(k.charge, 0), coalesce(k.requests, 0), model, provider
+  from days d full join keys k using (day, organization, model, provider)
+ where (d.charge, d.requests) is distinct from (k.charge, k.requests)
+ order by 1, 2, model, provider limit %(most)s
+"""
 HOUR_OF_USAGE = """
 with rolled as (
     select organization, model, provider, charge, requests from billing_usagerollup
@@ -461,6 +477,12 @@ def _rollups(run: Run) -> Iterator[Found]:
     cursor.execute(HOURS, {"since": _day(run.now) - 34 * DAY, "most": MOST_FOUND})
     for day, organization, *amounts, model, provider in cursor.fetchall():
         yield _rollup(f"hours and {day} of {organization}, {model} at {provider}", amounts)
+
+    cursor.execute("select until from billing_mark where name = 'spend'")
+    spent = (cursor.fetchone() or (EPOCH,))[0]
+    cursor.execute(SPENT, {"since": _day(run.now) - 34 * DAY, "until": _day(spent), "most": MOST_FOUND})
+    for day, organization, *amounts, model, provider in cursor.fetchall():
+        yield _rollup(f"keys and {day} of {organization}, {model} at {provider}", amounts)
 
     hours = {row.place.split()[1] for row in run.open_ones if row.place.startswith("hour ")}
     final = EPOCH + (until - EPOCH) // HOUR * HOUR - HOUR  # began so long ago that it no longer changes

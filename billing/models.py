@@ -18,6 +18,7 @@ from accounts.models import ApiKey, Organization, Project
 from billing.aggregates import LateHour as LateHour
 from billing.aggregates import Mark as Mark
 from billing.aggregates import Span as Span
+from billing.aggregates import SpendRollup as SpendRollup
 from billing.aggregates import UsageRollup as UsageRollup
 from billing.alerts import MOST_PERCENTS, PERCENT, near_and_all
 from billing.alerts import Channel as Channel

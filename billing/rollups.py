@@ -1,7 +1,8 @@
 """Usage by hour and day, made of the usage rows: what reports and statistics read instead of millions of them.
 
 A window made again is the same: its rows are deleted and inserted in one transaction. Two workers do not meet: who
-finds the work's mark locked leaves it to the other. A stopped worker goes on from its mark, a day a step.
+finds the work's mark locked leaves it to the other. A stopped worker goes on from its mark, a day a step. The first run
+with rollups by key begins with the oldest usage that is there.
 """
 
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from django.db.backends.utils import CursorWrapper
 from billing.ids import EPOCH, first_id
 
 HOURS_KEPT = timedelta(days=35)
+SPENT_HOURS_KEPT = timedelta(days=2)  # of finished days nothing but the day is read
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 # An id's clock is the process's, `created_at` is the database's.
 CLOCKS_APART = HOUR
@@ -25,6 +27,33 @@ COUNTED = (
     *("web_searches", "charge", "unpriced", "ttft_count", "ttft_ms", "output_tokens", "output_ms"),
 )
 COLUMNS = ", ".join(COUNTED)
+
+# The same of each key, with what the provider takes: what the Spend page reads.
+SPENT = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost", "unpriced", "uncosted")
+SPENT_COLUMNS = ", ".join(SPENT)
+
+MAKE_SPENT_HOURS = f"""
+insert into billing_spendrollup (span, starts_at, organization, project, key, model, provider, {SPENT_COLUMNS})
+select 'hour', date_trunc('hour', u.created_at, 'UTC'), u.organization, u.project, u.key, u.model, u.provider,
+       count(*), sum(u.prompt_tokens), sum(u.completion_tokens), coalesce(sum(u.charge), 0),
+       coalesce(sum(u.provider_cost), 0),
+       count(*) filter (where u.charge is null or u.arithmetic @> '[{{"charge": null}}]'),
+       count(*) filter (where u.provider_cost is null)
+  from billing_usage u
+ where u.id >= %(from_id)s and u.id < %(to_id)s and u.created_at >= %(start)s and u.created_at < %(end)s
+ group by 2, 3, 4, 5, 6, 7
+"""  # noqa: S608 - names of columns, all of them above
+
+MAKE_SPENT_DAYS = f"""
+insert into billing_spendrollup (span, starts_at, organization, project, key, model, provider, {SPENT_COLUMNS})
+select 'day', date_trunc('day', starts_at, 'UTC'), organization, project, key, model, provider,
+       {", ".join(f"sum({name})" for name in SPENT)}
+  from billing_spendrollup
+ where span = 'hour' and starts_at >= %(start)s and starts_at < %(end)s
+ group by 2, 3, 4, 5, 6, 7
+"""  # noqa: S608 - names of columns, all of them above
+
+CLEAR_SPENT = "delete from billing_spendrollup where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
 
 CLEAR = "delete from billing_usagerollup where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
 
@@ -98,6 +127,9 @@ def _step() -> bool:
         if found is None:
             return True
         until, now = found
+        # Days from before there were rollups of keys are made again, once, all others with them.
+        spent = take_mark(cursor, "spend")
+        until = min(until, spent[0]) if spent else until
         cursor.execute(FIRST_ID, [first_id(max(EPOCH, until - MADE_AGAIN - CLOCKS_APART))])
         first = cursor.fetchone()
         # Nothing was used in between.
@@ -111,7 +143,8 @@ def _step() -> bool:
         cursor.execute(TAKE_NOTES)
         for day in sorted({day for (day,) in cursor.fetchall()}):
             make(cursor, day, day + DAY)
-        set_mark(cursor, "usage", min(end, now), now)
+        for name in ("usage", "spend"):
+            set_mark(cursor, name, min(end, now), now)
         return end > now
 
 
@@ -130,14 +163,21 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
     days = {"start": _floor(start, DAY), "end": _floor(end + DAY - timedelta(microseconds=1), DAY)}
     cursor.execute(CLEAR, {"span": "day", **days})
     cursor.execute(MAKE_DAYS, days)
+    cursor.execute(CLEAR_SPENT, {"span": "hour", **window})
+    cursor.execute(MAKE_SPENT_HOURS, {**window, **ids})
+    cursor.execute(CLEAR_SPENT, {"span": "day", **days})
+    cursor.execute(MAKE_SPENT_DAYS, days)
 
 
 def prune_usage() -> None:
-    """Forgets hours after 35 days; their days stay."""
+    """Forgets hours after 35 days, those of keys after two; their days stay."""
     with connection.cursor() as cursor:
         cursor.execute("select date_trunc('day', now(), 'UTC')")
         (today,) = cursor.fetchone()
         cursor.execute("delete from billing_usagerollup where span = 'hour' and starts_at < %s", [today - HOURS_KEPT])
+        cursor.execute(
+            "delete from billing_spendrollup where span = 'hour' and starts_at < %s", [today - SPENT_HOURS_KEPT]
+        )
 
 
 def _floor(moment: datetime, step: timedelta) -> datetime:

@@ -56,8 +56,8 @@ def empty() -> None:
     """Nothing used, posted, sealed, audited or closed."""
     forced(
         "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
-        " billing_latehour, billing_auditfinding, billing_auditstate, billing_mark, billing_closedmonth,"
-        " billing_closedsum"
+        " billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate, billing_mark,"
+        " billing_closedmonth, billing_closedsum"
     )
 
 
