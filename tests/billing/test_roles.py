@@ -45,6 +45,7 @@ APP_WRITES = {
     "billing_delivery": {"insert", "update", "delete"},
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
+    "billing_spendrollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},
     "billing_mark": {"insert", "update", "delete"},
     "routing_offerrollup": {"insert", "update", "delete"},

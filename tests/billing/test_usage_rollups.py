@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from billing.console.filters import Range
 from billing.exports import generations_csv
 from billing.ids import EPOCH, first_id
-from billing.models import LateHour, Mark, SpendRollup, Usage, UsageRollup
-from billing.rollups import COUNTED, SPENT, make, prune_usage, roll_up_usage
+from billing.models import LateHour, Mark, Usage, UsageRollup
+from billing.rollups import COUNTED, make, prune_usage, roll_up_usage
 from tests.console.browser import make_usage
 from tests.stage.backbone import admission, backbone, database, owner_url, run, settled, wanted
-from tests.stage.cast import Tenant, make_key, make_tenant
+from tests.stage.cast import Tenant, make_tenant
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 SUMMED = (*COUNTED[2:12], "charge")
@@ -267,27 +267,3 @@ def test_what_a_clock_up_to_a_minute_ahead_has_named_is_not_missing(alice: Tenan
         assert Range(None, now).narrow(of_alice).exists()
         assert Range(now - timedelta(seconds=2), None).narrow(of_alice).exists()
         assert not Range(now, None).narrow(of_alice).exists()
-
-
-def test_what_a_key_spent_is_the_sum_of_its_rows_also_of_days_from_before(alice: Tenant) -> None:
-    """And the auditor's two sides, days and days by key, say the same."""
-    now = datetime.now(UTC)
-    other, _ = make_key(alice.project)
-    make_usage(alice, now - 3 * DAY, charge=Decimal("0.000000000001"), provider_cost=None)
-    make_usage(alice, now - 3 * DAY, charge=None, provider_cost=Decimal("0.5"))
-    make_usage(alice, now - 3 * DAY, key=other.pk, provider="two", provider_cost=Decimal(2), overrun=Decimal(1))
-    make_usage(alice, now)
-    assert roll_up_usage()
-    SpendRollup.objects.all().delete()
-    Mark.objects.filter(name="spend").delete()  # as a release without it leaves them
-    assert roll_up_usage()
-    rows = SpendRollup.objects.filter(organization=alice.organization.pk, span="day").order_by("starts_at", "provider")
-    then, today = ((now - back * DAY).replace(hour=0, minute=0, second=0, microsecond=0) for back in (3, 0))
-    fields = ("starts_at", "project", "key", "model", "provider", *SPENT)
-    mine, theirs, main = alice.key.pk, other.pk, alice.project.pk
-    assert list(rows.values_list(*fields)) == [
-        (then, main, theirs, "lab/model", "two", 1, 1000, 500, Decimal("0.00132"), Decimal(2), 0, 0),
-        (then, main, mine, "lab/model", "vendor", 2, 2000, 1000, Decimal("0.000000000001"), Decimal("0.5"), 1, 1),
-        (today, main, mine, "lab/model", "vendor", 1, 1000, 500, Decimal("0.00132"), Decimal("0.0012"), 0, 0),
-    ]
-    check(alice)
