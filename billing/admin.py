@@ -1,4 +1,4 @@
-"""Console pages: budgets, limits, and what is on hold. Generations and prices have modules of their own."""
+"""Console pages: budgets, limits, and what is on hold. Generations, prices and the ledger have modules of their own."""
 
 from decimal import Decimal
 from typing import Any
@@ -9,17 +9,15 @@ from django.core.exceptions import ValidationError
 from django.db.models import DateTimeField, Func, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 from accounts.console import NeverDeleted, Page, Record, money, plain
-from accounts.models import Organization
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
+from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
@@ -45,6 +43,7 @@ admin.site.register(Tariff, TariffPage)
 admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
+admin.site.register(LedgerEntry, LedgerPage)
 
 
 # --- what a subject may use -------------------------------------------------------------------------
@@ -151,11 +150,6 @@ class LimitPage(SubjectPage):
 # --- what only the product writes -------------------------------------------------------------------
 
 
-def slug_of(column: str) -> Subquery:
-    """The slug of the organization whose id stands in `column`; NULL when it is no more."""
-    return Subquery(Organization.objects.filter(pk=OuterRef(column)).values("slug"))
-
-
 @admin.register(Hold)
 class HoldPage(Record):
     """Requests that are open at this moment, and what they may come to."""
@@ -227,53 +221,6 @@ class LeasePage(Record):
         return "alive" if timezone.now() - lease.heartbeat_at < DEAD_AFTER else "silent"
 
 
-@admin.register(LedgerEntry)
-class LedgerPage(Record):
-    """Postings, newest first. A correction is a further row; none is ever changed."""
-
-    list_display = ("created_at", "kind", "debit_shown", "credit_shown", "amount_shown", "generation_link")
-    ordering = ("-pk",)
-    found_by = "generation"
-    fields = (
-        "id",
-        "created_at",
-        "kind",
-        "transaction",
-        "debit_shown",
-        "credit_shown",
-        "amount_shown",
-        "currency",
-        "generation_link",
-        "late_of",
-    )
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(slug=slug_of("organization"))
-
-    @display(description="Debit")
-    def debit_shown(self, entry: Any) -> str:
-        """The account, a tenant by its slug."""
-        return account(entry.debit, entry)
-
-    @display(description="Credit")
-    def credit_shown(self, entry: Any) -> str:
-        """The account, a tenant by its slug."""
-        return account(entry.credit, entry)
-
-    @display(description="Amount")
-    def amount_shown(self, entry: LedgerEntry) -> str:
-        """With its currency."""
-        return f"{plain(entry.amount)} {entry.currency}"
-
-    @display(description="Generation")
-    def generation_link(self, entry: LedgerEntry) -> str:
-        """Leads to the generation, when there is one."""
-        if entry.generation is None:
-            return "-"
-        url = reverse("admin:billing_usage_change", args=[entry.generation])
-        return format_html('<a href="{}" class="text-link">{}</a>', url, entry.generation.hex)
-
-
 @admin.register(ClosedMonth)
 class ClosedMonthPage(NeverDeleted, Page):
     """Months that are closed. Adding one closes it; nothing opens it again."""
@@ -324,8 +271,3 @@ class AuditFindingPage(Record):
     def state(self, finding: AuditFinding) -> str:
         """Whether it still does not agree."""
         return "open" if finding.gone_at is None else "gone"
-
-
-def account(name: str, entry: Any) -> str:
-    """A ledger account as pages show it."""
-    return name.replace(str(entry.organization), entry.slug) if entry.slug else name

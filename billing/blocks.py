@@ -46,6 +46,7 @@ class AccountDay(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["organization", "account", "day", "of_day"], name="one_account_day"),
         ]
+        indexes = [models.Index(fields=["day"], name="account_days_by_day")]  # sums of all organizations
 
     def __str__(self) -> str:
         return f"{self.account} on {self.day}"

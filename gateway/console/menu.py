@@ -41,6 +41,7 @@ NAVIGATION = (
     (
         "Money",
         (
+            ("Spend", "query_stats", "spend"),
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
             ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
             ("Price proposals", "approval_delegation", "admin:billing_priceproposal_changelist"),

@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import path
 from django.views.generic import RedirectView
 
+from billing.console import spend
 from gateway.console import health_board, model_board
 from gateway.console.login import login
 
@@ -14,6 +15,8 @@ urlpatterns = [
     path(
         "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
     ),
+    path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
+    path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
     path("console/login/", login),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),

@@ -1,0 +1,378 @@
+"""The console's page Spend: what was spent, by whom and on what, and whether the other books say so too.
+
+Everything on it is a link that narrows: a tenant leads to its projects, a project to its keys, a month to its days.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_date
+
+from accounts.console import dollars, is_operator, money, number, plain
+from accounts.models import ApiKey, Organization, Project
+from billing.closings import month_after
+from billing.spending import (
+    DIMENSIONS,
+    TIMES,
+    Books,
+    Days,
+    Line,
+    Side,
+    Sums,
+    Whose,
+    by_time,
+    lines,
+    lines_csv,
+    rolled_up_until,
+)
+from billing.spending import books as books_of
+
+MOST_LINES = 200
+MOST_FILED = 50_000  # lines of a file, which is made in memory
+LATE = timedelta(minutes=10)  # the worker rolls up every two minutes
+HEIGHT, STEP, BAR = 120, 20, 16  # of the chart, in its own units
+MOST_BARS = 62  # days; what is longer is drawn by month
+# What a group is told apart by next, once it is chosen.
+DEEPER = ("organization", "project", "key", "model", "provider", "day")
+TITLES = {name: name.capitalize() for name in DIMENSIONS} | {"month": "Month (UTC)", "day": "Day (UTC)"}
+LONGEST = 200  # characters of a name that is looked for
+
+
+class NoSuch(Exception):
+    """What was asked for is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an address asks for."""
+
+    days: Days
+    whose: Whose
+    by: tuple[str, ...]
+
+    def query(self) -> str:
+        """The address's query string."""
+        chosen = {name: str(value) for name, value in self.whose.values().items() if value is not None}
+        told = {"from": str(self.days.first), "to": str(self.days.last), "by": self.by, **chosen}
+        return urlencode(told, doseq=True)
+
+    def within(self, name: str, value: str) -> "Asked":
+        """The same of one group alone: of the dimension `name`, what stands for it in an address."""
+        days, whose = self.days, self.whose
+        if name in TIMES:
+            first = date.fromisoformat(value)
+            last = first if name == "day" else month_after(first) - timedelta(days=1)
+            days = Days(max(first, days.first), min(last, days.last))
+        else:
+            chosen: Any = value if name in ("model", "provider") else UUID(value)
+            whose = replace(whose, **{name: chosen})
+        left = tuple(one for one in self.by if one != name)
+        return Asked(days, whose, left or (self._next(name, whose),))
+
+    def _next(self, name: str, whose: Whose) -> str:
+        if name == "month":
+            return "day"
+        place = DEEPER.index(name) + 1
+        free = [one for one in (*DEEPER[place:], *DEEPER[:place]) if getattr(whose, one, None) is None]
+        return next((one for one in free if one != name), "day")
+
+    def without(self, name: str) -> "Asked":
+        """The same without the filter `name`, and without what is narrower: a project is of one organization."""
+        finer = {"organization": ("project", "key"), "project": ("key",)}.get(name, ())
+        return replace(self, whose=replace(self.whose, **dict.fromkeys((name, *finer))))
+
+
+def asked_for(asked: Mapping[str, str], by: Sequence[str], today: date) -> Asked:
+    """What a query string asks for: the running month, by organization, when it says nothing. A day, `from` or `to`,
+    stands for itself and for the rest of its month. Raises ValueError for what are no days, NoSuch for ids of nobody.
+    """
+    first, last = (_day(asked.get(name, "")) for name in ("from", "to"))
+    if first is None:
+        first = (last or today).replace(day=1)
+    if last is None:
+        last = today if first <= today < month_after(first) else month_after(first) - timedelta(days=1)
+    whose = _whose({name: asked.get(name, "").strip()[:LONGEST] for name in Whose().values()})
+    known = tuple(dict.fromkeys(name for name in by if name in DIMENSIONS))
+    return Asked(Days(first, last), whose, known or ("model" if whose.organization else "organization",))
+
+
+def _day(text: str) -> date | None:
+    if not text.strip():
+        return None
+    found = parse_date(text.strip())
+    if found is None:
+        raise ValueError("not a day")
+    return found
+
+
+def _whose(asked: Mapping[str, str]) -> Whose:
+    """Narrowed by everything that is known of it: the rollups of a tenant are found at once, those of a key are not."""
+    organization, project, key = (_id(asked[name]) for name in ("organization", "project", "key"))
+    if asked["organization"] and organization is None:
+        organization = Organization.objects.filter(slug=asked["organization"]).values_list("pk", flat=True).first()
+        if organization is None:
+            raise NoSuch(f"There is no organization {asked['organization']}.")
+    if (asked["project"] and project is None) or (asked["key"] and key is None):
+        raise NoSuch("There is no such project or key.")
+    if key is not None:
+        of_key = ApiKey.objects.filter(pk=key).values_list("project", flat=True).first()
+        if of_key is None or project not in (None, of_key):
+            raise NoSuch("There is no such key.")
+        project = of_key
+    if project is not None:
+        of_project = Project.objects.filter(pk=project).values_list("organization", flat=True).first()
+        if of_project is None or organization not in (None, of_project):
+            raise NoSuch("There is no such project.")
+        organization = of_project
+    return Whose(organization, project, key, asked["model"] or None, asked["provider"] or None)
+
+
+def _id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    """GET: the page; `rows` has usage rows read however many they are."""
+    if not is_operator(request):
+        raise PermissionDenied
+    now = timezone.now()
+    context: dict[str, Any] = {
+        **admin.site.each_context(request),
+        "title": "Spend",
+        "typed": {name: request.GET.get(name, "") for name in ("from", "to", "organization", "model", "provider")},
+        "age": _age(now),
+    }
+    try:
+        asked = asked_for(request.GET.dict(), request.GET.getlist("by"), now.date())
+    except ValueError:
+        return _nothing(
+            request, context, "The range of time is not one. Write days as 2026-01-31, three years at most."
+        )
+    except NoSuch as error:
+        return _nothing(request, context, str(error))
+    return TemplateResponse(request, "admin/spend.html", {**context, **_shown(asked, request, now)})
+
+
+def _nothing(request: HttpRequest, context: dict[str, Any], words: str) -> HttpResponse:
+    return TemplateResponse(request, "admin/spend.html", {**context, "wrong": words, **_choices(None, timezone.now())})
+
+
+def export(request: HttpRequest) -> HttpResponseBase:
+    """GET: the page's lines as CSV, all of them; back to the page where they are too many."""
+    if not is_operator(request):
+        raise PermissionDenied
+    try:
+        asked = asked_for(request.GET.dict(), request.GET.getlist("by"), timezone.now().date())
+    except (ValueError, NoSuch):
+        return redirect(f"{reverse('spend')}?{request.GET.urlencode()}")
+    found = lines_csv(asked.days, asked.whose, asked.by, MOST_FILED)
+    if found is None:
+        messages.error(request, f"More than {MOST_FILED:,} lines: narrow the range, or tell less apart.")
+        return redirect(f"{reverse('spend')}?{asked.query()}")
+    name = f"spend-{asked.days.first}-{asked.days.last}-by-{'-'.join(asked.by)}.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(b"".join(found), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+# --- what the template is told ---------------------------------------------------------------------------------------
+
+
+def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
+    unit = "day" if asked.days.count <= MOST_BARS else "month"
+    total, units = by_time(asked.days, asked.whose, unit)
+    found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1)
+    thoroughly = "rows" in request.GET
+    return {
+        **_choices(asked, now),
+        "asked": asked,
+        "query": asked.query(),
+        "before": asked.days.before(),
+        "running": asked.days.first <= now.date() <= asked.days.last,
+        "figures": _figures(total),
+        "total": _row(total),
+        "unpriced": total.unpriced,
+        "uncosted": total.uncosted,
+        "bars": _bars(asked, units, unit),
+        "unit": unit,
+        "width": max(len(units), 1) * STEP,
+        "height": HEIGHT,
+        "heads": [TITLES[name] for name in asked.by],
+        "lines": [_line(asked, line) for line in found[:MOST_LINES]],
+        "more": len(found) > MOST_LINES,
+        "books": _books(asked, thoroughly=thoroughly),
+        "generations": _elsewhere("admin:billing_usage_changelist", asked, "_0", DIMENSIONS),
+        "ledger": _elsewhere("admin:billing_ledgerentry_changelist", asked, "", ("organization",)),
+    }
+
+
+def _choices(asked: Asked | None, now: datetime) -> dict[str, Any]:
+    """What else may be asked for: ranges, dimensions, and fewer filters."""
+    today = now.date()
+    this = today.replace(day=1)
+    last = this - timedelta(days=1)
+    ranges = [
+        ("This month", Days(this, today)),
+        ("Last month", Days(last.replace(day=1), last)),
+        ("Last 30 days", Days(today - timedelta(days=29), today)),
+        ("This year", Days(today.replace(month=1, day=1), today)),
+    ]
+    held = asked or Asked(ranges[0][1], Whose(), ("organization",))
+    return {
+        "ranges": [(name, replace(held, days=days).query(), days == held.days) for name, days in ranges],
+        "dimensions": [(name, name.capitalize(), name in held.by) for name in DIMENSIONS],
+        "chosen": _chosen(held),
+    }
+
+
+def _chosen(asked: Asked) -> list[dict[str, str]]:
+    """The filters, by name, each with the page without it."""
+    rows = {"organization": Organization, "project": Project, "key": ApiKey}
+    chosen = []
+    for name, value in asked.whose.values().items():
+        if value is None:
+            continue
+        row = rows[name]._base_manager.filter(pk=value).first() if name in rows else None
+        chosen.append(
+            {"name": name, "value": str(row or value), "given": str(value), "query": asked.without(name).query()}
+        )
+    return chosen
+
+
+def _age(now: datetime) -> dict[str, Any]:
+    """Until when the rollups are, in words, and whether that is longer ago than it should be."""
+    until = rolled_up_until()
+    if until is None:
+        return {"text": "Nothing has been rolled up yet.", "late": True}
+    return {"text": f"Usage until {until:%Y-%m-%d %H:%M:%S} UTC.", "late": now - until > LATE}
+
+
+def _figures(total: Sums) -> list[dict[str, str]]:
+    tokens = total.prompt_tokens + total.completion_tokens
+    share = f"{100 * total.margin / total.charge:,.1f} % of the charge" if total.charge else ""
+    return [
+        {"title": "Charge", "value": money(total.charge), "note": change(total.charge, total.charge_before)},
+        {"title": "Provider's cost", "value": money(total.cost), "note": change(total.cost, total.cost_before)},
+        {"title": "Margin", "value": money(total.margin), "note": share},
+        {"title": "Requests", "value": number(total.requests), "note": change(total.requests, total.requests_before)},
+        {"title": "Tokens", "value": number(tokens), "note": f"{total.prompt_tokens:,} in"},
+    ]
+
+
+def change(now: Decimal | int, before: Decimal | int) -> str:
+    """How much more or less it is than before, in words."""
+    if not before:
+        return "none before" if now else ""
+    return f"{100 * (now - before) / Decimal(before):+,.1f} %"
+
+
+def _row(sums: Sums) -> dict[str, Any]:
+    return {
+        "requests": number(sums.requests),
+        "tokens": number(sums.prompt_tokens + sums.completion_tokens),
+        "charge": money(sums.charge),
+        "cost": money(sums.cost),
+        "margin": money(sums.margin),
+        "before": money(sums.charge_before),
+        "change": change(sums.charge, sums.charge_before),
+        "unpriced": sums.unpriced,
+        "uncosted": sums.uncosted,
+    }
+
+
+def _line(asked: Asked, line: Line) -> dict[str, Any]:
+    cells = [
+        (shown or "(none)", asked.within(name, value).query() if value else "")
+        for name, shown, value in zip(asked.by, line.names, line.meant, strict=True)
+    ]
+    return {"cells": cells, **_row(line.sums)}
+
+
+def _bars(asked: Asked, units: Mapping[date, Sums], unit: str) -> list[dict[str, Any]]:
+    """The charge of each day or month, and behind it that of the one that it is compared with."""
+    starts = _starts(asked.days, unit)
+    most = max((max(sums.charge, sums.charge_before) for sums in units.values()), default=Decimal(0)) or Decimal(1)
+    bars = []
+    for place, start in enumerate(starts):
+        sums = units.get(start, Sums())
+        name = f"{start:%Y-%m}" if unit == "month" else str(start)
+        bars.append(
+            {
+                "x": place * STEP,
+                "width": BAR,
+                "title": f"{name}: {dollars(sums.charge)}; before: {dollars(sums.charge_before)}",
+                **_height("", sums.charge, most),
+                **_height("before_", sums.charge_before, most),
+            }
+        )
+    return bars
+
+
+def _height(name: str, value: Decimal, most: Decimal) -> dict[str, int]:
+    height = max(1, round(HEIGHT * value / most)) if value > 0 else 0
+    return {f"{name}height": height, f"{name}y": HEIGHT - height}
+
+
+def _starts(days: Days, unit: str) -> list[date]:
+    if unit == "day":
+        return [days.first + timedelta(days=place) for place in range(days.count)]
+    found = [days.first.replace(day=1)]
+    while (after := month_after(found[-1])) <= days.last:
+        found.append(after)
+    return found
+
+
+def _elsewhere(view: str, asked: Asked, suffix: str, names: Sequence[str] | Mapping[str, Any]) -> str:
+    """The address of a list of the same: what it filters by has the same names."""
+    chosen = {name: str(value) for name, value in asked.whose.values().items() if value is not None and name in names}
+    range = {f"created_at_from{suffix}": str(asked.days.first), f"created_at_to{suffix}": str(asked.days.last)}
+    return f"{reverse(view)}?{urlencode({**chosen, **range})}"
+
+
+def _books(asked: Asked, *, thoroughly: bool) -> dict[str, Any]:
+    """What the other books say of it, and in words whether they agree."""
+    found = books_of(asked.days, asked.whose.organization, thoroughly=thoroughly)
+    if found is None:
+        return {"words": "Compared is what is over: days of which nothing is on its way any more.", "level": "none"}
+    sides = [("Usage rows", found.usage), ("Rollups", found.rollups), ("Ledger", found.ledger)]
+    return {
+        "days": found.days,
+        "sides": [_side(name, side, found.rollups) for name, side in sides if side is not None],
+        "unread": found.usage is None,
+        "late": plain(found.late) if found.late else "",
+        **_verdict(found),
+    }
+
+
+def _verdict(books: Books) -> dict[str, str]:
+    if books.agree:
+        return {"words": "They agree to the last digit.", "level": "good"}
+    if books.pending:
+        return {"words": "Something of it is not sealed or rolled up yet: look again in some minutes.", "level": "busy"}
+    return {"words": "They do not agree.", "level": "bad"}
+
+
+def _side(name: str, side: Side, rollups: Side) -> dict[str, Any]:
+    """A book's line, to the last digit."""
+    return {
+        "name": name,
+        "charge": plain(side.charge),
+        "cost": plain(side.cost),
+        "requests": f"{side.requests:,}",
+        "differs": side != rollups,
+    }

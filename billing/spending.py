@@ -1,0 +1,413 @@
+"""What was spent in a range of days: by whom, on what and when, beside the range before, and beside the other books.
+
+**Which month a call belongs to**: that in which it began, UTC, by the database's clock at its hold, however late it was
+settled ("The date" in `docs/design.md`). Its usage row, the rollups, exports and budgets say so, and the ledger's
+postings; only what was settled after that month was closed is posted to a later one, with a note of its day.
+
+Read from the days of the rollups by key (`billing.models.SpendRollup`), the running one as far as it is rolled up; so a
+month of any number of calls costs as much as the keys, models and providers that there are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
+
+from billing.auditing import SETTLED_BY
+from billing.closings import month_after
+from billing.exports import header, text_cell
+from billing.ids import CLOCKS_APART, EPOCH, first_id
+
+EARLIEST, LATEST = date(2000, 1, 1), date(9000, 1, 1)
+MOST_DAYS = 1100  # three years
+ADDED_UP_AT_ONCE = 50_000  # usage rows that may be read without being asked for
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """UTC days, both inclusive. Raises ValueError when they are none, or too many."""
+
+    first: date
+    last: date
+
+    def __post_init__(self) -> None:
+        if not EARLIEST <= self.first <= self.last <= LATEST or (self.last - self.first).days >= MOST_DAYS:
+            raise ValueError("not a range of days")
+
+    @property
+    def begin(self) -> datetime:
+        """The first moment."""
+        return datetime.combine(self.first, time(), UTC)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after."""
+        return datetime.combine(self.last, time(), UTC) + DAY
+
+    @property
+    def count(self) -> int:
+        """How many days they are."""
+        return (self.last - self.first).days + 1
+
+    @property
+    def months(self) -> int:
+        """How many months they are of, when they begin with one's first day; else 0."""
+        apart = 12 * (self.last.year - self.first.year) + self.last.month - self.first.month + 1
+        return apart if self.first.day == 1 else 0
+
+    def before(self) -> "Before":
+        """The range that they are compared with: as many months before, or as many days.
+
+        Of a last month that is not whole as many days: a month up to its 12th is compared with the one before up to its
+        12th.
+        """
+        if not self.months:
+            return Before(self.first - self.count * DAY, self.first - DAY)
+        first, last = (_months_back(month.replace(day=1), self.months) for month in (self.first, self.last))
+        longest = month_after(last) - DAY
+        whole = month_after(self.last) - DAY == self.last
+        return Before(first, longest if whole else min(longest, last.replace(day=min(self.last.day, longest.day))))
+
+
+class Before(NamedTuple):
+    """UTC days, both inclusive, that others are compared with; they may be before anything there is."""
+
+    first: date
+    last: date
+
+
+def _months_back(month: date, count: int) -> date:
+    years, left = divmod(12 * month.year + month.month - 1 - count, 12)
+    return date(years, left + 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """What is added up: of one organization, project, key, model and provider, as far as they are given."""
+
+    organization: UUID | None = None
+    project: UUID | None = None
+    key: UUID | None = None
+    model: str | None = None
+    provider: str | None = None
+
+    def where(self) -> str:
+        """SQL that narrows to it, after a condition; `%(name)s` stands for each value."""
+        names = ("organization", "project", "key", "model", "provider")
+        return "".join(f" and {name} = %({name})s" for name in names if getattr(self, name) is not None)
+
+    def values(self) -> dict[str, Any]:
+        """What the names in `where` stand for."""
+        return {name: getattr(self, name) for name in ("organization", "project", "key", "model", "provider")}
+
+
+class Dimension(NamedTuple):
+    """Something that spending is told apart by.
+
+    - `columns`: SQL of what makes a group, by name
+    - `name`: SQL of what a group is called, where `lines` has the columns, `o`, `p` and `k` the rows of the tenant's
+    - `file`: SQL of its cells in a file, by name
+    """
+
+    columns: Mapping[str, str]
+    name: str
+    file: Mapping[str, str]
+
+
+def _id(column: str) -> str:
+    return f"""'"' || replace(lines.{column}::text, '-', '') || '"'"""
+
+
+_SLUG, _PROJECT, _KEY = (
+    f"coalesce({name}, lines.{column}::text)"
+    for name, column in (("o.slug", "organization"), ("p.slug", "project"), ("k.name", "key"))
+)
+_ORGANIZATION = {"organization_slug": text_cell(_SLUG), "organization": _id("organization")}
+_OF_PROJECT = {**_ORGANIZATION, "project_slug": text_cell(_PROJECT), "project": _id("project")}
+DIMENSIONS = {
+    "organization": Dimension({"organization": "organization"}, _SLUG, _ORGANIZATION),
+    "project": Dimension(
+        {"organization": "organization", "project": "project"}, f"{_SLUG} || '/' || {_PROJECT}", _OF_PROJECT
+    ),
+    "key": Dimension(
+        {"organization": "organization", "project": "project", "key": "key"},
+        f"{_SLUG} || '/' || {_PROJECT} || '/' || {_KEY}",
+        {**_OF_PROJECT, "key_name": text_cell(_KEY), "key": _id("key")},
+    ),
+    "model": Dimension({"model": "model"}, "lines.model", {"model": text_cell("lines.model")}),
+    "provider": Dimension({"provider": "provider"}, "lines.provider", {"provider": text_cell("lines.provider")}),
+    "month": Dimension(
+        {"month": "date_trunc('month', moment at time zone 'UTC')::date"},
+        "to_char(lines.month, 'YYYY-MM')",
+        {"month": """'"' || to_char(lines.month, 'YYYY-MM') || '"'"""},
+    ),
+    "day": Dimension(
+        {"day": "(moment at time zone 'UTC')::date"},
+        "lines.day::text",
+        {"day": """'"' || lines.day::text || '"'"""},
+    ),
+}
+TIMES = ("month", "day")
+# What stands for a group of each dimension in an address.
+MEANT = {name: f"lines.{name}::text" for name in DIMENSIONS}
+
+_SUMMED = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost", "unpriced", "uncosted")
+_BEFORE = ("requests", "charge", "provider_cost")
+_MONEY = ("charge", "provider_cost")
+
+
+def _sum(name: str, when: str) -> str:
+    return f"coalesce(sum({name}) filter (where {when}), 0)::{'numeric' if name in _MONEY else 'bigint'}"
+
+
+_SUMS = ", ".join(
+    [f"{_sum(name, 'now')} as {name}" for name in _SUMMED]
+    + [f"{_sum(name, 'not now')} as {name}_before" for name in _BEFORE]
+)
+_NAMES = ", ".join(f"lines.{name}" for name in (*_SUMMED, *(f"{name}_before" for name in _BEFORE)))
+_FILED = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost")
+
+# The rows of both ranges; those of the one before are moved onto the days that they are compared with.
+_ROWS = """
+rows as (
+    select r.*, starts_at >= %(begin)s as now,
+           case when starts_at >= %(begin)s then starts_at else starts_at + %(shift)s::interval end as moment
+      from billing_spendrollup r
+     where span = 'day' and (starts_at >= %(begin)s and starts_at < %(end)s
+                             or starts_at >= %(before_begin)s and starts_at < %(before_end)s){where}
+)
+"""
+_LINES = """
+with {rows}, lines as (
+    select {columns}, {sums} from rows where moment < %(end)s group by {places}
+)
+select {shown}
+  from lines {joins}
+ order by {order}
+ limit %(most)s
+"""
+_BY_TIME = """
+with {rows}
+select {moment}, {sums} from rows group by grouping sets ((1), ()) order by 1
+"""
+_JOINS = {
+    "organization": "left join accounts_organization o on o.id = lines.organization",
+    "project": "left join accounts_project p on p.id = lines.project",
+    "key": "left join accounts_apikey k on k.id = lines.key",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What calls come to, and those of the range before. Money is of what has a known price or cost: `unpriced` calls
+    have something without a price, `uncosted` ones no known cost.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    charge: Decimal = Decimal(0)
+    cost: Decimal = Decimal(0)
+    unpriced: int = 0
+    uncosted: int = 0
+    requests_before: int = 0
+    charge_before: Decimal = Decimal(0)
+    cost_before: Decimal = Decimal(0)
+
+    @property
+    def margin(self) -> Decimal:
+        """What is left of the charge."""
+        return self.charge - self.cost
+
+    @property
+    def margin_before(self) -> Decimal:
+        """What was left of it in the range before."""
+        return self.charge_before - self.cost_before
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A group: what it is called in each dimension, what stands for it in an address, and its sums."""
+
+    names: tuple[str, ...]
+    meant: tuple[str, ...]
+    sums: Sums
+
+
+def _values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[str, Any]:
+    before = days.before()
+    apart = f"{days.months} months" if days.months and "day" not in by else f"{(days.first - before.first).days} days"
+    return {
+        "begin": days.begin,
+        "end": days.end,
+        "before_begin": datetime.combine(before.first, time(), UTC),
+        "before_end": datetime.combine(before.last, time(), UTC) + DAY,
+        "shift": apart,
+        "most": most,
+        **whose.values(),
+    }
+
+
+def _statement(whose: Whose, by: Sequence[str], shown: str) -> str:
+    columns = {name: sql for one in by for name, sql in DIMENSIONS[one].columns.items()}
+    times = [f"lines.{name}" for name in by if name in TIMES]
+    return _LINES.format(
+        rows=_ROWS.format(where=whose.where()),
+        columns=", ".join(f"{sql} as {name}" for name, sql in columns.items()),
+        sums=_SUMS,
+        places=", ".join(str(place) for place in range(1, len(columns) + 1)),
+        shown=shown,
+        joins=" ".join(join for name, join in _JOINS.items() if name in columns),
+        # Those that are told apart by nothing else are in one order all the same.
+        order=", ".join([*times, "lines.charge desc", "lines.requests desc", *(f"lines.{name}" for name in columns)]),
+    )
+
+
+def lines(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[Line]:
+    """What was spent, told apart by the dimensions `by` (one at least): at most `most` groups, by time if that is one
+    of them, and the dearest first. A group that spent in the range before alone is among them.
+    """
+    names = [f"{DIMENSIONS[name].name}, {MEANT[name]}" for name in by]
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(whose, by, ", ".join([*names, _NAMES])), _values(days, whose, by, most))
+        found = cursor.fetchall()
+    width = 2 * len(by)
+    return [Line(row[:width:2], row[1:width:2], Sums(*row[width:])) for row in found]
+
+
+def lines_csv(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[bytes] | None:
+    """The same as lines of a CSV file (RFC 4180), the header first; None where there are more than `most`.
+
+    Written by the server as exports are: no text is a formula, numbers stay numbers, ids are as in other files.
+    """
+    cells = {name: sql for one in by for name, sql in DIMENSIONS[one].file.items()}
+    cells |= {name: f"lines.{name}::text" for name in _FILED}
+    cells["margin"] = "(lines.charge - lines.provider_cost)::text"
+    cells |= {name: f"lines.{name}::text" for name in ("unpriced", "uncosted", *(f"{name}_before" for name in _BEFORE))}
+    with connection.cursor() as cursor:
+        line = " || ',' || ".join(cells.values()) + r" || E'\r\n'"
+        cursor.execute(_statement(whose, by, line), _values(days, whose, by, most + 1))
+        found = [line.encode() for (line,) in cursor.fetchall()]
+    return None if len(found) > most else [header(tuple(cells)), *found]
+
+
+def by_time(days: Days, whose: Whose, unit: str) -> tuple[Sums, dict[date, Sums]]:
+    """Everything together, and by `unit`, day or month, of those days; units of the range before beside them."""
+    statement = _BY_TIME.format(
+        rows=_ROWS.format(where=whose.where()), moment=DIMENSIONS[unit].columns[unit], sums=_SUMS
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, _values(days, whose, (unit,)))
+        found = {row[0]: Sums(*row[1:]) for row in cursor.fetchall()}
+    return found.pop(None), {start: sums for start, sums in found.items() if start <= days.last}
+
+
+def rolled_up_until() -> datetime | None:
+    """Until when the rollups are; None before the first."""
+    with connection.cursor() as cursor:
+        cursor.execute("select until from billing_mark where name = 'spend'")
+        found = cursor.fetchone()
+    return found[0] if found and found[0] > EPOCH else None
+
+
+# --- beside the other books ------------------------------------------------------------------------------------------
+
+
+class Side(NamedTuple):
+    """What one of the books says: dollars that tenants and providers take, and how many calls."""
+
+    charge: Decimal
+    cost: Decimal
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the books say of the same days, whole organizations.
+
+    - `days`: those of the range that are over for so long that nothing of them is on its way any more
+    - `usage`: None where there are more rows than are read unasked
+    - `late`: what of the ledger's charge is posted to a later month, because its own was closed
+    - `pending`: something of those days is not sealed, or not rolled up again, yet
+    """
+
+    days: Days
+    rollups: Side
+    ledger: Side
+    usage: Side | None
+    late: Decimal
+    pending: bool
+
+    @property
+    def agree(self) -> bool:
+        """Whether all that were read say the same, to the smallest unit."""
+        return self.rollups == self.ledger and self.usage in (None, self.rollups)
+
+
+_ROLLED = """
+select coalesce(sum(charge), 0), coalesce(sum(provider_cost), 0), coalesce(sum(requests), 0)::bigint
+  from billing_spendrollup where span = 'day' and starts_at >= %(begin)s and starts_at < %(end)s{where}
+"""
+# What came late for a closed month is posted later than its day, never earlier.
+_POSTED = """
+select coalesce(sum(debit - credit) filter (where account = 'tenant:' || organization), 0),
+       coalesce(sum(debit - credit) filter (where account = 'cost'), 0),
+       coalesce(sum(debits - credits) filter (where account = 'tenant:' || organization), 0)::bigint,
+       coalesce(sum(debit - credit) filter (where account = 'tenant:' || organization and day <> of_day), 0)
+  from billing_accountday where day >= %(first)s and of_day >= %(first)s and of_day <= %(last)s{where}
+"""
+_USED = """
+select coalesce(sum(charge), 0), coalesce(sum(provider_cost), 0), count(*)
+  from billing_usage
+ where id >= %(from_id)s and id < %(to_id)s and created_at >= %(begin)s and created_at < %(end)s{where}
+"""
+_PENDING = """
+select exists (select from billing_latehour where hour >= %(begin)s and hour < %(end)s)
+    or exists (select from billing_ledgerentry
+                where id > coalesce((select max(last_id) from billing_ledgerblock), -9223372036854775808)
+                  and coalesce(late_of, (created_at at time zone 'UTC')::date) between %(first)s and %(last)s{where})
+"""
+
+
+def books(days: Days, organization: UUID | None, *, thoroughly: bool = False) -> Books | None:
+    """Usage rows, rollups and ledger of the days that are over, of one organization or of all; None where none is over.
+
+    The ledger knows no projects, keys or models. Usage rows are read when they are few, by what the rollups count, or
+    `thoroughly`, however many they are.
+    """
+    until = rolled_up_until()
+    if until is None:
+        return None
+    over = min(days.last, (until - SETTLED_BY).date() - DAY)
+    if over < days.first:
+        return None
+    asked = Days(days.first, over)
+    whose = Whose(organization=organization)
+    values = {
+        "begin": asked.begin,
+        "end": asked.end,
+        "first": asked.first,
+        "last": asked.last,
+        "from_id": first_id(asked.begin - CLOCKS_APART),
+        "to_id": first_id(asked.end + CLOCKS_APART),
+        **whose.values(),
+    }
+    with connection.cursor() as cursor:
+        rollups = Side(*_one(cursor, _ROLLED, whose, values))
+        *posted, late = _one(cursor, _POSTED, whose, values)
+        few = thoroughly or rollups.requests <= ADDED_UP_AT_ONCE
+        usage = Side(*_one(cursor, _USED, whose, values)) if few else None
+        (pending,) = _one(cursor, _PENDING, whose, values)
+    return Books(asked, rollups, Side(*posted), usage, late, pending)
+
+
+def _one(cursor: CursorWrapper, statement: str, whose: Whose, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    cursor.execute(statement.format(where=whose.where()), values)
+    found: tuple[Any, ...] = cursor.fetchone()
+    return found
