@@ -196,6 +196,7 @@ def export(request: HttpRequest) -> HttpResponseBase:
 def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
     unit = "day" if asked.days.count <= MOST_BARS else "month"
     total, units = by_time(asked.days, asked.whose, unit)
+    bars = _bars(asked, units, unit)
     found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1)
     thoroughly = "rows" in request.GET
     return {
@@ -208,11 +209,11 @@ def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
         "total": _row(total),
         "unpriced": total.unpriced,
         "uncosted": total.uncosted,
-        "bars": _bars(asked, units, unit),
+        "bars": bars,
         "unit": unit,
-        "width": max(len(units), 1) * STEP,
+        "width": len(bars) * STEP,
         "height": HEIGHT,
-        "heads": [TITLES[name] for name in asked.by],
+        "heads": [(TITLES[name], name in TIMES) for name in asked.by],
         "lines": [_line(asked, line) for line in found[:MOST_LINES]],
         "more": len(found) > MOST_LINES,
         "books": _books(asked, thoroughly=thoroughly),
@@ -297,7 +298,7 @@ def _row(sums: Sums) -> dict[str, Any]:
 
 def _line(asked: Asked, line: Line) -> dict[str, Any]:
     cells = [
-        (shown or "(none)", asked.within(name, value).query() if value else "")
+        (shown or "(none)", asked.within(name, value).query() if value else "", name in TIMES)
         for name, shown, value in zip(asked.by, line.names, line.meant, strict=True)
     ]
     return {"cells": cells, **_row(line.sums)}

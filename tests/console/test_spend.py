@@ -64,7 +64,7 @@ def shown(asked: dict[str, Any], client: Client | None = None) -> dict[str, Any]
 
 def table(asked: dict[str, Any]) -> list[tuple[str, ...]]:
     """The page's lines: what they are called, requests, tokens, and to the last digit charge, cost, margin, before."""
-    return [(*(name for name, _ in line["cells"]), *sums(line)) for line in shown(asked)["lines"]]
+    return [(*(name for name, *_ in line["cells"]), *sums(line)) for line in shown(asked)["lines"]]
 
 
 def sums(row: dict[str, Any]) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def test_it_tells_apart_by_what_is_asked(months_of_alice: Tenant, by: list[str],
     }  # fmt: skip
     found = shown({**months(), **of(months_of_alice), "by": by})["lines"]
     told = [
-        (*(name for name, _ in line["cells"]), exact(line["charge"])[1:], exact(line["before"])[1:]) for line in found
+        (*(name for name, *_ in line["cells"]), exact(line["charge"])[1:], exact(line["before"])[1:]) for line in found
     ]
     assert told == [tuple(word.format(**words) for word in line) for line in lines]
 
@@ -150,7 +150,7 @@ def test_its_links_narrow_until_there_is_nothing_left_to_tell_apart(months_of_al
     (line,) = (line for line in found["lines"] if line["cells"][0][0] == organization.slug)
     trail = [organization.slug]
     for _ in range(4):
-        _, link = line["cells"][0]
+        _, link, _ = line["cells"][0]
         found = follow(link)
         trail.append(found["asked"].by[0])
         line = found["lines"][0]
@@ -232,6 +232,7 @@ def test_the_chart_has_a_bar_a_day_and_one_a_month_for_what_is_longer(months_of_
     bars = found["bars"]
     assert len(bars) == (date.fromisoformat(months()["to"]) - SECOND.date()).days + 1
     assert [(bar["height"], bar["before_height"]) for bar in bars[:3]] == [(51, 94), (120, 0), (0, 0)]
+    assert found["width"] == 20 * len(bars)  # also where most days have none
     assert bars[0]["title"] == f"{SECOND.date()}: $3; before: $5.5"
     year = shown({**of(months_of_alice), "from": f"{FIRST - timedelta(days=90):%Y-%m}-01", "to": months()["to"]})
     assert year["unit"] == "month" and 4 <= len(year["bars"]) <= 6

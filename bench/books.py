@@ -1,0 +1,180 @@
+"""`python -m bench.books [ROWS]`: what the pages of finance take among a million generations, or as many as are said.
+
+Engines of its own, a month of generations of a hundred organizations (with their postings, rolled up and sealed as the
+worker does it), then each page and the statement of a month, the best of five. Milliseconds, beside what they may take.
+"""
+
+import os
+import secrets
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROWS, TENANTS, CHUNK = 1_000_000, 100, 50_000
+STATEMENT, PAGE = 2000.0, 300.0  # milliseconds
+BEST_OF = 5
+
+# Copies of one generation, a moment apart from `since` on: tenants, models, providers and amounts in turn.
+MAKE = """
+insert into billing_usage
+select made.*
+  from billing_usage u, generate_series(%(first)s, %(last)s) n,
+       lateral (select *, %(since)s + n * %(apart)s as at from billing_bench_tenant where number = n %% %(tenants)s) t,
+       jsonb_populate_record(u, jsonb_build_object(
+           'id', left(billing_first_id(t.at)::text, 24) || lpad(to_hex(n), 12, '0'),
+           'created_at', t.at, 'settled_at', t.at, 'organization', t.organization, 'project', t.project, 'key', t.key,
+           'organization_slug', t.slug, 'model', 'lab/model-' || n %% 7, 'provider', 'vendor-' || n %% 3,
+           'charge', (n %% 1000) * 0.000001, 'provider_cost', (n %% 900) * 0.000001)) made
+ where u.id = %(pattern)s
+"""
+TENANT = """
+create table billing_bench_tenant (number int primary key, organization uuid, project uuid, key uuid, slug text)
+"""
+IDS = "select id from billing_usage where id > %s order by id limit %s"
+
+
+def generate(rows: int) -> None:
+    """Fills the books, and rolls up and seals what is there."""
+    from datetime import UTC, datetime, timedelta
+
+    from django.db import connection
+
+    from billing.ids import EPOCH, first_id
+    from billing.rollups import roll_up_usage
+    from billing.sealing import seal
+    from tests.console.browser import make_usage
+    from tests.stage.cast import make_tenant
+
+    tenants = [make_tenant("bench") for _ in range(TENANTS)]
+    month = (datetime.now(UTC).replace(day=1) - timedelta(days=1)).replace(day=1, hour=0, minute=0, second=0)
+    month = month.replace(microsecond=0)
+    pattern = make_usage(tenants[0], EPOCH + timedelta(days=365 * 40))
+    told: dict[str, Any] = {
+        "since": month, "apart": timedelta(days=28) / rows, "tenants": TENANTS, "pattern": pattern.pk,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(TENANT)
+        cursor.executemany(
+            "insert into billing_bench_tenant values (%s, %s, %s, %s, %s)",
+            [(n, t.organization.pk, t.project.pk, t.key.pk, t.organization.slug) for n, t in enumerate(tenants)],
+        )
+        for first in range(0, rows, CHUNK):
+            cursor.execute(MAKE, {**told, "first": first, "last": min(first + CHUNK, rows) - 1})
+        pattern.delete()
+        after = first_id(EPOCH)
+        while True:
+            cursor.execute(IDS, [after, CHUNK])
+            ids = [id for (id,) in cursor.fetchall()]
+            if not ids:
+                break
+            cursor.execute("select billing_close(%s)", [ids])
+            after = ids[-1]
+        cursor.execute("vacuum analyze")
+    while not roll_up_usage():
+        pass
+    while seal():
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute("vacuum analyze")
+
+
+def measure() -> Iterator[tuple[str, float, float]]:
+    """What was done, what it may take, and what it took, in milliseconds."""
+    from datetime import UTC, datetime, timedelta
+    from urllib.parse import urlencode
+
+    from accounts.models import Organization
+    from billing.models import LedgerEntry, Usage
+    from billing.spending import Days, Whose, by_time, lines
+    from tests.console.browser import console, url
+
+    last = datetime.now(UTC).replace(day=1).date() - timedelta(days=1)
+    days, tenant = Days(last.replace(day=1), last), Organization.objects.filter(slug__startswith="bench")[0]
+    whose, month = Whose(organization=tenant.pk), {"from": days.first, "to": days.last}
+    yield "a tenant's month by model", STATEMENT, best(lambda: lines(days, whose, ["model"], 1000))
+    yield (
+        "everyone's month by tenant and model",
+        STATEMENT,
+        best(lambda: lines(days, Whose(), ["organization", "model"], 1000)),
+    )
+    yield "everyone's month by day", STATEMENT, best(lambda: by_time(days, Whose(), "day"))
+
+    client = console()
+    of, day = {"organization": str(tenant.pk)}, {"created_at_from": days.first, "created_at_to": days.first}
+    dated = {"created_at_from_0": days.first, "created_at_to_0": days.last}
+    ledger, usage = url(LedgerEntry, "changelist"), url(Usage, "changelist")
+    whole = {"created_at_from": days.first, "created_at_to": days.last}
+    for name, address, asked in (
+        ("Spend, by tenant", "/console/spend/", month),
+        ("Spend, by tenant, model and day", "/console/spend/", {**month, "by": ["organization", "model", "day"]}),
+        ("Spend of a tenant, by key", "/console/spend/", {**month, **of, "by": "key"}),
+        ("Spend of a tenant, its file by key, model and day", "/console/spend/export/",
+         {**month, **of, "by": ["key", "model", "day"]}),
+        ("Ledger", ledger, whole),
+        ("Ledger of a day", ledger, day),
+        ("Ledger of a tenant", ledger, {**whole, **of}),
+        ("Ledger of a provider", ledger, {**whole, "account": "provider:vendor-1"}),
+        ("Ledger of no account", ledger, {**whole, "account": "provider:none"}),
+        ("Generations", usage, dated),
+        ("Generations of a tenant", usage, {**dated, **of}),
+    ):  # fmt: skip
+        yield name, PAGE, best(opened(client, f"{address}?{urlencode(asked, doseq=True)}"))
+
+
+def opened(client: Any, address: str) -> Callable[[], None]:
+    """Opens a page, and raises RuntimeError where it is none."""
+
+    def page() -> None:
+        status = client.get(address).status_code
+        if status != 200:
+            raise RuntimeError(f"{status} for {address}")
+
+    return page
+
+
+def best(work: Callable[[], Any]) -> float:
+    """Milliseconds."""
+    took = []
+    for _ in range(BEST_OF):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return min(took) * 1000
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the table. 1 if something takes longer than it may."""
+    rows = int(arguments[0]) if arguments else ROWS
+    with TemporaryDirectory(prefix="meterline-books-") as state:
+        from deploy.engines import start
+
+        with start(Path(state)) as engines:
+            os.environ |= engines.urls | {
+                "DJANGO_SETTINGS_MODULE": "gateway.settings",
+                "DATABASE_ROLE": "owner",
+                "SECRET_KEY": secrets.token_urlsafe(50),
+                "KEY_PEPPERS": secrets.token_urlsafe(32),
+                "SEALING_KEYS": urlsafe_b64encode(os.urandom(32)).decode(),
+                "ALLOWED_HOSTS": "*",
+            }
+            import django
+            from django.core.management import call_command
+
+            django.setup()
+            call_command("migrate", verbosity=0)
+            began = time.perf_counter()
+            generate(rows)
+            print(f"{rows:,} generations, made, rolled up and sealed in {time.perf_counter() - began:,.0f} s")
+            late = 0
+            for name, limit, took in measure():
+                late += took > limit
+                print(f"{name:55} {took:9,.1f} ms, of {limit:,.0f}", flush=True)
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
