@@ -25,7 +25,7 @@ from accounts.models import Organization
 from billing.console.filters import NameFilter, OrganizationFilter
 from billing.exports import gzipped, in_thread, takes_gzip
 from billing.models import LedgerEntry
-from billing.postings import Account, Postings, entries_csv
+from billing.postings import MOST_ACCOUNTS, Account, Postings, entries_csv
 
 LOOK_BACK = timedelta(days=7)
 DAYS = ("created_at_from", "created_at_to")
@@ -214,6 +214,7 @@ def comes_to(asked: Postings) -> dict[str, Any]:
     return {
         "sums": {"headers": [*headers, "Balance at the end"] if balances else headers, "rows": rows},
         "left_out": left_out,
+        "cut": len(accounts) == MOST_ACCOUNTS,
     }
 
 

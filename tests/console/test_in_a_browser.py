@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
 
 from accounts.models import ApiKey
 from billing.models import Budget, Hold, Limit, Usage
@@ -166,6 +167,13 @@ def test_a_list_can_be_read_and_the_browser_complains_of_nothing(
 ) -> None:
     window.open(url(model, "changelist"))
     assert {night: window.wrong(1280, night) for night in (False, True)} == {False: [], True: []}
+    assert window.said() == []
+
+
+def test_what_was_spent_can_be_read_at_any_width(window: Window, rows: Rows) -> None:
+    window.open(reverse("spend") + "?by=key&by=model&by=day")
+    assert {width: window.wrong(width, night=False) for width in (1440, 1280, 390)} == {1440: [], 1280: [], 390: []}
+    assert window.wrong(1280, night=True) == []
     assert window.said() == []
 
 

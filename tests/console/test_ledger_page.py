@@ -25,7 +25,7 @@ from tests.stage.cast import NOBODYS, Tenant
 
 LIST, EXPORT = reverse("admin:billing_ledgerentry_changelist"), reverse("admin:billing_ledgerentry_export")
 NOW = datetime.now(UTC)
-DAY = NOW - timedelta(days=20)  # older than what is shown unasked
+DAY = NOW.replace(hour=12) - timedelta(days=20)  # older than what is shown unasked
 
 
 def of(tenant: Tenant, **more: str) -> dict[str, str]:
