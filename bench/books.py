@@ -163,9 +163,11 @@ def main(arguments: list[str]) -> int:
             }
             import django
             from django.core.management import call_command
+            from django.db import connection
 
             django.setup()
             call_command("migrate", verbosity=0)
+            connection.close()  # on which locks are hardly waited for
             began = time.perf_counter()
             generate(rows)
             print(f"{rows:,} generations, made, rolled up and sealed in {time.perf_counter() - began:,.0f} s")

@@ -528,7 +528,7 @@ class LedgerEntry(models.Model):
             # Console lists by an account that few entries, or none, are on; costs a settlement nothing.
             BrinIndex(
                 fields=["debit", "credit"],
-                opclasses=["text_bloom_ops(n_distinct_per_range=32)"] * 2,
+                opclasses=[f"text_bloom_ops(n_distinct_per_range={most})" for most in (1024, 64)],
                 name="ledger_by_account",
                 pages_per_range=64,
                 autosummarize=True,

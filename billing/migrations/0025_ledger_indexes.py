@@ -8,7 +8,8 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
-ACCOUNTS = ["text_bloom_ops(n_distinct_per_range=32)"] * 2
+# A range may have as many tenants among its debits as entries, and few accounts among its credits.
+ACCOUNTS = [f"text_bloom_ops(n_distinct_per_range={most})" for most in (1024, 64)]
 FORMS = {
     "ledger_by_date": "billing_ledgerentry (created_at, id)",
     "ledger_by_organization": "billing_ledgerentry (organization, created_at, id)",
