@@ -184,13 +184,14 @@ rows as (
 )
 """
 _LINES = """
-with {rows}, lines as (
+with {rows}, found as (
     select {columns}, {sums} from rows where moment < %(end)s group by {places}
+), lines as (
+    select * from found lines order by {order} limit %(most)s
 )
 select {shown}
   from lines {joins}
  order by {order}
- limit %(most)s
 """
 _BY_TIME = """
 with {rows}

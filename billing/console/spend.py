@@ -40,7 +40,7 @@ from billing.spending import (
 )
 from billing.spending import books as books_of
 
-MOST_LINES = 200
+MOST_LINES = 100
 MOST_FILED = 50_000  # lines of a file, which is made in memory
 LATE = timedelta(minutes=10)  # the worker rolls up every two minutes
 HEIGHT, STEP, BAR = 120, 20, 16  # of the chart, in its own units

@@ -348,7 +348,7 @@ def test_it_reads_rollups_alone_and_few_rows_of_anything_else(months_of_alice: T
     statements = [query["sql"] for query in captured.captured_queries]
     assert len(statements) < 15
     assert not any("billing_usage " in sql for sql in statements)
-    assert all("limit 201" in sql for sql in statements if "lines as" in sql)
+    assert all("limit 101" in sql for sql in statements if "lines as" in sql)
 
 
 # --- beside the other books ------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def make(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("billing", "0022_spend")]
+    dependencies = [("billing", "0026_spend")]
     operations = [
         migrations.SeparateDatabaseAndState(
             [migrations.RunPython(make, migrations.RunPython.noop)],
