@@ -525,14 +525,6 @@ class LedgerEntry(models.Model):
             models.Index(fields=["generation"], name="ledger_by_generation"),  # reversal, a generation's page
             models.Index(fields=["created_at", "id"], name="ledger_by_date"),  # console lists
             models.Index(fields=["organization", "created_at", "id"], name="ledger_by_organization"),  # console lists
-            # Console lists by an account that few entries, or none, are on; costs a settlement nothing.
-            BrinIndex(
-                fields=["debit", "credit"],
-                opclasses=[f"text_bloom_ops(n_distinct_per_range={most})" for most in (1024, 64)],
-                name="ledger_by_account",
-                pages_per_range=64,
-                autosummarize=True,
-            ),
         ]
         constraints = [
             models.CheckConstraint(condition=models.Q(amount__gte=0), name="amount_not_negative"),

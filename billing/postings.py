@@ -5,7 +5,7 @@ the one that an entry is posted to, UTC.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -55,29 +55,40 @@ class Postings:
         Balances are of one organization, one account, or from the beginning: those of all since then are many.
         """
         balances = self.generation is None and bool(self.organization or self.account or self.first is None)
-        values = {
-            "organization": self.organization,
-            "account": self.account,
-            "first": self.first or date.min,
-            "last": self.last or date.max,
-            "since": date.min if balances else self.first or date.min,
-            "generation": self.generation,
-            "most": MOST_UNSEALED,
-            "accounts": MOST_ACCOUNTS,
-        }
-        source = _OF_GENERATION if self.generation else _OF_DAYS
-        with connection.cursor() as cursor:
-            cursor.execute(source.format(where=self._where()) + _SUMS, values)
-            found = cursor.fetchall()
+        found = self._ask(_SUMS, date.min if balances else self.first)
         accounts = [
             Account(name, debit, credit, entries, balance if balances else None)
             for name, debit, credit, entries, balance, _ in found
         ]
         return accounts, found[0][-1] if found else None
 
-    def _where(self) -> str:
+    def where_there_are(self) -> "Postings | None":
+        """The same from the first to the last day that have such entries; None where there is none.
+
+        Of an account that few entries are on, or none, a list would else look through all that are not.
+        """
+        ((first, last, left_out),) = self._ask(_ENDS, self.first)
+        if left_out is not None:
+            return self
+        return None if first is None else replace(self, first=first, last=last)
+
+    def _ask(self, statement: str, since: date | None) -> list[tuple[Any, ...]]:
+        values = {
+            "organization": self.organization,
+            "account": self.account,
+            "first": self.first or date.min,
+            "last": self.last or date.max,
+            "since": since or date.min,
+            "generation": self.generation,
+            "most": MOST_UNSEALED,
+            "accounts": MOST_ACCOUNTS,
+        }
         names = ("organization", "account")
-        return "".join(f" and {name} = %({name})s" for name in names if getattr(self, name) is not None)
+        where = "".join(f" and {name} = %({name})s" for name in names if getattr(self, name) is not None)
+        with connection.cursor() as cursor:
+            cursor.execute((_OF_GENERATION if self.generation else _OF_DAYS).format(where=where) + statement, values)
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
 
 
 # Both give `days`, what is on an account on a day, and `left_out`, since when entries are too many to be in it.
@@ -116,6 +127,7 @@ select case when account like 'tenant:%%' and %(organization)s::uuid is null the
        (select since from left_out)
   from days group by 1 order by 1 limit %(accounts)s
 """
+_ENDS = "select min(day), max(day), (select since from left_out) from days"
 
 COLUMNS = (
     "id",

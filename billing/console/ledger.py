@@ -92,13 +92,16 @@ class DayFilter(FieldListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[LedgerEntry]) -> QuerySet[LedgerEntry]:
         asked = asked_for(request)
-        if asked is None:
-            return queryset.none()
-        if asked.first:
-            queryset = queryset.filter(created_at__gte=_midnight(asked.first))
-        if asked.last:
-            queryset = queryset.filter(created_at__lt=_midnight(asked.last + timedelta(days=1)))
-        return queryset
+        return queryset.none() if asked is None else within(asked, queryset)
+
+
+def within(asked: Postings, queryset: QuerySet[LedgerEntry]) -> QuerySet[LedgerEntry]:
+    """Those of the chosen days."""
+    if asked.first:
+        queryset = queryset.filter(created_at__gte=_midnight(asked.first))
+    if asked.last:
+        queryset = queryset.filter(created_at__lt=_midnight(asked.last + timedelta(days=1)))
+    return queryset
 
 
 def _midnight(day: date) -> str:
@@ -114,7 +117,10 @@ class AccountFilter(NameFilter):
         asked = asked_for(request)
         if asked is None or asked.account is None:
             return queryset
-        found = queryset.filter(Q(debit=asked.account) | Q(credit=asked.account))
+        asked = asked.where_there_are()
+        if asked is None:
+            return queryset.none()
+        found = within(asked, queryset).filter(Q(debit=asked.account) | Q(credit=asked.account))
         return found.filter(organization=asked.organization) if asked.organization else found
 
 

@@ -1,20 +1,15 @@
-"""Step: add. The ledger's lists by tenant, date and account; its balances by day.
+"""Step: add. The ledger's lists by tenant and date; its balances by day.
 
 Each index is made beside those who write; a migration that was stopped goes on where it was.
 """
 
-import django.contrib.postgres.indexes
 from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
-# A range may have as many tenants among its debits as entries, and few accounts among its credits.
-ACCOUNTS = [f"text_bloom_ops(n_distinct_per_range={most})" for most in (1024, 64)]
 FORMS = {
     "ledger_by_date": "billing_ledgerentry (created_at, id)",
     "ledger_by_organization": "billing_ledgerentry (organization, created_at, id)",
-    "ledger_by_account": f"billing_ledgerentry using brin (debit {ACCOUNTS[0]}, credit {ACCOUNTS[1]})"
-    " with (pages_per_range = 64, autosummarize = on)",
     "account_days_by_day": "billing_accountday (day)",
 }
 
@@ -44,16 +39,6 @@ class Migration(migrations.Migration):
                 migrations.AddIndex(
                     "ledgerentry",
                     models.Index(fields=["organization", "created_at", "id"], name="ledger_by_organization"),
-                ),
-                migrations.AddIndex(
-                    "ledgerentry",
-                    django.contrib.postgres.indexes.BrinIndex(
-                        fields=["debit", "credit"],
-                        name="ledger_by_account",
-                        opclasses=ACCOUNTS,
-                        pages_per_range=64,
-                        autosummarize=True,
-                    ),
                 ),
                 migrations.AddIndex("accountday", models.Index(fields=["day"], name="account_days_by_day")),
             ],
