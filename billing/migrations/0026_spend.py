@@ -10,7 +10,7 @@ grant insert, update, delete on billing_spendrollup to meterline_app;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0022_price_proposals")]
+    dependencies = [("billing", "0024_budget_alerts")]
     operations = [
         migrations.CreateModel(
             name="SpendRollup",
