@@ -1,8 +1,8 @@
 """What was spent in a range of days: by whom, on what and when, beside the range before, and beside the other books.
 
 **Which month a call belongs to**: that in which it began, UTC, by the database's clock at its hold, however late it was
-settled ("The date" in `docs/design.md`). Its usage row, the rollups, exports and budgets say so, and the ledger's
-postings; only what was settled after that month was closed is posted to a later one, with a note of its day.
+settled ("The date" in `docs/design.md`). Its usage row, the rollups and exports say so, and the ledger's postings; only
+what was settled after that month was closed is posted to a later one, with a note of its day.
 
 Read from the days of the rollups by key (`billing.models.SpendRollup`), the running one as far as it is rolled up; so a
 month of any number of calls costs as much as the keys, models and providers that there are.
