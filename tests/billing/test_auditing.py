@@ -126,8 +126,9 @@ CHANGES = {
                        " (select min(starts_at) from billing_usagerollup)", "rollup"),
     "a day gone": ("delete from billing_usagerollup where span = 'day' and starts_at ="
                    " (select min(starts_at) from billing_usagerollup)", "rollup"),
-    "a day of a key": ("update billing_spendrollup set charge = charge - 0.000000000001 where span = 'day' and starts_at"
-                       " = (select min(starts_at) from billing_spendrollup)", "rollup"),
+    "a day of a key": ("update billing_spendrollup set charge = charge - 0.000000000001 where id = (select id"
+                       " from billing_spendrollup where span = 'day' and starts_at < date_trunc('day', now(), 'UTC')"
+                       " order by starts_at desc limit 1)", "rollup"),
 }  # fmt: skip
 
 
