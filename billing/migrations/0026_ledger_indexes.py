@@ -28,7 +28,7 @@ def make(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("billing", "0026_spend")]
+    dependencies = [("billing", "0025_spend")]
     operations = [
         migrations.SeparateDatabaseAndState(
             [migrations.RunPython(make, migrations.RunPython.noop)],
