@@ -63,10 +63,12 @@ kills: environment ## Kill engines' first starts 20 times, take the database awa
 
 properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 40, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
-		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py $(ARGS)
+		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py tests/billing/test_gaps.py \
+		tests/billing/test_bill_files.py $(ARGS)
 
-races: environment ## Have 5,000 settlements settled and voided by four at once (make test: 200)
-	RACED_SETTLEMENTS=5000 $(BIN)/python -m pytest tests/billing/test_auditing.py -k exactly_one_wins $(ARGS)
+races: environment ## Have 5,000 settlements settled and voided by four at once, a re-pricing applied by 60 (make test: 200, 12)
+	RACED_SETTLEMENTS=5000 RACED_REPRICINGS=30 $(BIN)/python -m pytest tests/billing/test_auditing.py \
+		tests/billing/test_repricing.py -k exactly_one_wins $(ARGS)
 
 restarts: environment ## Restart gateways 20 times (make test: once) under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)

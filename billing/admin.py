@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import DateTimeField, Func, OuterRef, QuerySet, Subquery
+from django.db.models import DateTimeField, Func, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils import timezone
@@ -19,6 +19,7 @@ from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.generations import GenerationPage
 from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
+from billing.console.repricings import RepricingPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
 from billing.models import (
@@ -32,6 +33,7 @@ from billing.models import (
     LedgerEntry,
     Limit,
     PriceProposal,
+    Repricing,
     Tariff,
     TariffVersion,
     Terms,
@@ -44,6 +46,7 @@ admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
 admin.site.register(LedgerEntry, LedgerPage)
+admin.site.register(Repricing, RepricingPage)
 
 
 # --- what a subject may use -------------------------------------------------------------------------
@@ -245,7 +248,8 @@ class ClosedMonthPage(NeverDeleted, Page):
     @display(description="Charged")
     def charged(self, row: ClosedMonth) -> str:
         """What tenants owe for it, in dollars."""
-        sums = ClosedSum.objects.filter(month=row.month, account__startswith="tenant:")
+        tenants = Q(account__startswith="tenant:") | Q(account__startswith="repriced:")
+        sums = ClosedSum.objects.filter(tenants, month=row.month)
         return money(sum((one.debit - one.credit for one in sums), Decimal(0))) if row.summed_at else "-"
 
     @display(description="Sums")
@@ -253,7 +257,7 @@ class ClosedMonthPage(NeverDeleted, Page):
         """What it came to, by account, of all organizations together."""
         found: dict[str, Decimal] = {}
         for one in ClosedSum.objects.filter(month=row.month):
-            name = one.account.partition(":")[0] if one.account.startswith("tenant:") else one.account
+            name = one.account.partition(":")[0] if one.account.startswith(("tenant:", "repriced:")) else one.account
             found[name] = found.get(name, Decimal(0)) + one.debit - one.credit
         return ", ".join(f"{name}: {plain(value)}" for name, value in sorted(found.items())) or "-"
 

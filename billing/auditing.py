@@ -9,10 +9,10 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   settlements that come late or take more than was held; when a month's count moves, that month is compared whole, and
   so is an older month in which rows appear. When a table has got another file (emptied, rewritten) or the counts were
   reset (a crash of the server, too), all is compared.
-- **All balances, closed months, rollups** each time: each is a sum of others, and they are few. A closed month is what
-  it was when it was closed. A day's rollups are what the ledger says of it, with what was posted late to a later month,
-  and its hours together what the day says; an hour is compared with its usage rows once, when it no
-  longer changes.
+- **All balances, closed months, re-pricings, rollups** each time: each is a sum of others, and they are few. A closed
+  month is what it was when it was closed, and what re-pricing posted is what its runs came to. A day's rollups are
+  what the ledger says of it, with what was posted late to a later month, and its hours together what the day says; an
+  hour is compared with its usage rows once, when it no longer changes.
 - **The rest in turn**, 20,000 generations and two blocks a run, for what no count tells (a superuser may turn it off).
 
 Of a million generations with two million entries, in one month, a run takes 0.3 to 0.5 s, one in which the month's
@@ -136,6 +136,42 @@ select month, organization, account, k.debit, k.credit, k.debits, k.credits, p.d
  where (k.debit, k.credit, k.debits, k.credits) is distinct from (p.debit, p.credit, p.debits, p.credits)
  order by 1, 2, 3 limit %(most)s
 """
+# What applied re-pricings come to, by organization and month of usage, beside what is posted on accounts of their own:
+# sealed entries from the balances, which the blocks hold to them, and the few that are not sealed yet.
+REPRICED = """
+with head as (select coalesce(max(last_id), -9223372036854775808) as id from billing_ledgerblock),
+expected as (
+    select s.organization, date_trunc('month', s.day)::date as month,
+           sum(s.charge_after - s.charge_before - s.charge_prior) as charge,
+           sum(s.cost_after - s.cost_before - s.cost_prior) as cost
+      from billing_repricingsum s join billing_repricing r on r.id = s.run_id
+     where r.state = 'applied' group by 1, 2
+), entries as (
+    select organization, of_day, account, debit - credit as amount
+      from billing_accountday where account like 'repriced%%'
+    union all
+    select l.organization, coalesce(l.late_of, (l.created_at at time zone 'UTC')::date), s.account, s.amount
+      from head, billing_ledgerentry l
+     cross join lateral (values (l.debit, l.amount), (l.credit, -l.amount)) s(account, amount)
+     where l.id > head.id and s.account like 'repriced%%'
+), posted as (
+    select organization, date_trunc('month', of_day)::date as month,
+           sum(case account when 'repriced:' || organization then amount else 0 end) as charge,
+           sum(case account when 'repriced-revenue' then -amount else 0 end) as revenue,
+           sum(case account when 'repriced-cost' then amount else 0 end) as cost,
+           sum(case account when 'repriced-provider' then -amount else 0 end) as providers,
+           sum(case when account in ('repriced:' || organization, 'repriced-revenue', 'repriced-cost',
+                                     'repriced-provider') then 0 else abs(amount) end) as elsewhere
+      from entries group by 1, 2
+)
+select month, organization, coalesce(e.charge, 0), coalesce(e.cost, 0),
+       coalesce(p.charge, 0), coalesce(p.cost, 0), coalesce(p.revenue, 0), coalesce(p.providers, 0)
+  from expected e full join posted p using (organization, month)
+ where (coalesce(e.charge, 0), coalesce(e.charge, 0), coalesce(e.cost, 0), coalesce(e.cost, 0), 0)
+       is distinct from (coalesce(p.charge, 0), coalesce(p.revenue, 0), coalesce(p.cost, 0), coalesce(p.providers, 0),
+                         coalesce(p.elsewhere, 0))
+ order by 1, 2 limit %(most)s
+"""
 HOURS = """
 with days as (
     select starts_at as day, organization, model, provider, charge, requests, prompt_tokens, completion_tokens
@@ -251,6 +287,7 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
         *_chain(run),
         *_totals(cursor),
         *_closed(cursor),
+        *_repriced(cursor),
         *_rollups(run),
     ]
     count = _write_down(found, open_ones, now)
@@ -462,6 +499,18 @@ def _closed(cursor: CursorWrapper) -> Iterator[Found]:
             for of in (sums[:4], sums[4:])
         )
         yield Found(FindingKind.CLOSED, f"{month:%Y-%m} of {organization}, {account}", kept, posted)
+
+
+def _repriced(cursor: CursorWrapper) -> Iterator[Found]:
+    """What re-pricing has posted is what its runs come to: usage + adjustments = ledger."""
+    cursor.execute(REPRICED, {"most": MOST_FOUND})
+    for month, organization, charge, cost, *posted in cursor.fetchall():
+        yield Found(
+            FindingKind.REPRICING,
+            f"re-pricing in {month:%Y-%m} of {organization}",
+            f"charge {_plain(charge)}, cost {_plain(cost)}",
+            "charge {}, cost {}, revenue {}, providers {}".format(*map(_plain, posted)),
+        )
 
 
 # --- rollups ---------------------------------------------------------------------------------------------------------

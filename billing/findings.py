@@ -15,6 +15,7 @@ class FindingKind(models.TextChoices):
     BALANCES = "balances", "Balances and blocks"
     CLOSED = "closed", "A closed month and what it was"
     ROLLUP = "rollup", "A rollup and what it is made of"
+    REPRICING = "repricing", "Re-pricing and its postings"
     SEALING = "sealing", "Entries are not sealed"
 
 

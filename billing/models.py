@@ -15,6 +15,8 @@ from django.db import connection, models
 from django.db.models.functions import Coalesce
 
 from accounts.models import ApiKey, Organization, Project
+from billing.adjustments import Repricing as Repricing
+from billing.adjustments import RepricingSum as RepricingSum
 from billing.aggregates import LateHour as LateHour
 from billing.aggregates import Mark as Mark
 from billing.aggregates import Span as Span
@@ -36,6 +38,8 @@ from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
 from billing.proposals import PriceProposal as PriceProposal
 from billing.proposals import rate_name as rate_name
+from billing.reconciliations import Reconciliation as Reconciliation
+from billing.reconciliations import ReconciliationLine as ReconciliationLine
 
 
 class Tariff(models.Model):
@@ -509,7 +513,7 @@ class LedgerEntry(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     transaction = models.UUIDField()
-    kind = models.TextField()  # settle, void, reverse
+    kind = models.TextField()  # settle, void, reverse; reprice, which is of no generation
     generation = models.UUIDField(null=True)
     organization = models.UUIDField()
     debit = models.TextField()
@@ -534,5 +538,5 @@ class LedgerEntry(models.Model):
         return f"{self.kind}: {self.debit} -> {self.credit}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Only settlements write the ledger."""
-        raise TypeError("the ledger is written by settlements alone")
+        """Only the functions in `billing/sql/` write the ledger."""
+        raise TypeError("the ledger is written by settlements and re-pricing alone")

@@ -12,6 +12,7 @@ from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
 from billing.crossings import prune_crossings
+from billing.repricing import Outcome, apply, count
 from billing.rollups import prune_usage, roll_up_usage
 from billing.sealing import seal, sum_closed
 
@@ -90,3 +91,18 @@ def seal_ledger() -> None:
 def audit_books() -> None:
     """Looks whether usage, ledger, blocks, balances and rollups agree, and writes down what does not."""
     audit()
+
+
+@shared_task(name="billing.count_repricing")
+def count_repricing(run: int) -> None:
+    """Counts a re-pricing from where it is, until it is counted or told to stop."""
+    while count(run):
+        pass
+
+
+@shared_task(name="billing.apply_repricing")
+def apply_repricing(run: int, by: str) -> None:
+    """Applies a counted re-pricing, as somebody asked in the console."""
+    outcome = apply(run, by)
+    if outcome is not Outcome.APPLIED:
+        logger.warning("re-pricing %s was not applied: %s", run, outcome)

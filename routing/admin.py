@@ -17,8 +17,10 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import KeptList, Page, Rows
 from accounts.sealing import CannotOpen
+from billing.models import Reconciliation
 from routing import provider_secret
 from routing.console.policies import ChoiceWeightPage, PolicyPage
+from routing.console.reconciliations import ReconciliationPage
 from routing.egress import objection
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from routing.models.prices import lacks, warnings
@@ -26,6 +28,7 @@ from routing.starter.vendors import SERVICES, VENDORS, vendor_at
 
 admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)
+admin.site.register(Reconciliation, ReconciliationPage)
 
 
 class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time

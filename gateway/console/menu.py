@@ -52,6 +52,8 @@ NAVIGATION = (
             ("Limits", "speed_2x", "admin:billing_limit_changelist"),
             ("Ledger", "account_balance", "admin:billing_ledgerentry_changelist"),
             ("Closed months", "event_available", "admin:billing_closedmonth_changelist"),
+            ("Re-pricing", "currency_exchange", "admin:billing_repricing_changelist"),
+            ("Reconciliation", "balance", "admin:billing_reconciliation_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
         ),
     ),

@@ -43,6 +43,10 @@ APP_WRITES = {
     "billing_closedsum": set(),
     "billing_crossing": {"insert", "update", "delete"},
     "billing_delivery": {"insert", "update", "delete"},
+    "billing_repricing": {"insert", "update", "delete"},
+    "billing_repricingsum": {"insert", "update", "delete"},
+    "billing_reconciliation": set(),
+    "billing_reconciliationline": set(),
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_spendrollup": {"insert", "update", "delete"},
@@ -53,9 +57,13 @@ APP_WRITES = {
     "routing_ejection": {"insert", "update", "delete"},
     "routing_replay": {"update", "delete"},
 }
-# What the console does to these: an operator closes a month, ends a rest, and with an offer goes its history.
+# What the console does to these: an operator closes a month, asks for a re-pricing, compares a bill, ends a rest, and
+# with an offer goes its history.
 CONSOLE_TOO = {
     "billing_closedmonth": {"insert"},
+    "billing_repricing": {"insert"},
+    "billing_reconciliation": {"insert"},
+    "billing_reconciliationline": {"insert"},
     "routing_ejection": {"update", "delete"},
     "routing_replay": {"insert", "update", "delete"},
 }
@@ -203,6 +211,7 @@ AS_OWNER = {
     "accounts_note_change": None,
     "billing_make_partitions": "app",
     "billing_seal": "app",
+    "billing_apply_repricing": "app",
     "billing_sum_closed": "app",
     "billing_seed_counter": "console",
     "routing_end_rests": None,

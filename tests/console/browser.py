@@ -31,6 +31,8 @@ from billing.models import (
     Limit,
     PriceProposal,
     Recipient,
+    Reconciliation,
+    Repricing,
     Tariff,
     TariffVersion,
     Terms,
@@ -170,6 +172,8 @@ PAGES = (
     Usage,
     LedgerEntry,
     ClosedMonth,
+    Repricing,
+    Reconciliation,
     AuditFinding,
     Hold,
     Lease,
@@ -179,9 +183,9 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Delivery, Usage, LedgerEntry, AuditFinding, Hold, Lease)
+READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -272,6 +276,16 @@ def make_rows(tenant: Tenant) -> Rows:
         Usage: usage,
         LedgerEntry: make_entry(usage),
         ClosedMonth: ClosedMonth.objects.create(month=date(1901 + months // 12, months % 12 + 1, 1), closed_by=slug),
+        Repricing: Repricing.objects.create(version=version, first=now.date(), until=now.date() + timedelta(days=1)),
+        Reconciliation: Reconciliation.objects.create(
+            provider=slug,
+            form="meterline",
+            files="bill.csv",
+            first=now.date(),
+            last=now.date(),
+            made_by=slug,
+            **dict.fromkeys(("billed", "booked", "missing", "tokens", "price"), Decimal(1)),
+        ),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),

@@ -1,0 +1,207 @@
+"""Console pages of reconciliation: a bill is uploaded, and compared with the books by day, model and credential."""
+
+import csv
+import re
+from io import StringIO
+from typing import Any
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
+
+from accounts.console import Record, is_operator, money, number
+from billing.bill_files import MOST_BYTES, BadBill, Form
+from billing.exports import FORMULA
+from billing.models import Reconciliation, ReconciliationLine
+from billing.reconciling import reconcile
+from routing.models import Credential, Provider
+
+SHOWN = 1000  # lines; the file has all
+COLUMNS = (
+    *(
+        "day",
+        "model",
+        "credential",
+        "billed_calls",
+        "booked_calls",
+        "billed_tokens",
+        "booked_tokens",
+        "billed",
+        "booked",
+    ),
+    *("missing", "tokens", "price"),
+)
+HEADER = (*COLUMNS[:9], "missing_calls", "token_drift", "price_drift")
+AMOUNTS = COLUMNS[7:]
+
+
+def credentials_of(provider: str) -> dict[Any, str]:
+    """What the credentials of a provider are called, by id."""
+    return dict(Credential.objects.filter(provider__slug=provider).values_list("pk", "name"))
+
+
+def as_csv(made: Reconciliation) -> str:
+    """All lines (RFC 4180), safe against a spreadsheet's formulas."""
+    output = StringIO()
+    writer = csv.writer(output)
+    writer.writerow(HEADER)
+    for line in made.lines.order_by("day", "model", "credential").values_list(*COLUMNS).iterator():
+        writer.writerow([_cell(value) for value in line])
+    return output.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if re.match(FORMULA, value) else value
+    return f"{value:f}" if hasattr(value, "normalize") else str(value)
+
+
+FORMS = (
+    (Form.METERLINE, "Meterline's own"),
+    (Form.OPENAI, "OpenAI's exports"),
+    (Form.ANTHROPIC, "Anthropic's exports"),
+)
+
+
+class BillForm(forms.Form):
+    """A bill to be compared."""
+
+    provider = forms.ModelChoiceField(
+        Provider.objects.order_by("slug"), to_field_name="slug", widget=UnfoldAdminSelectWidget
+    )
+    form = forms.ChoiceField(choices=FORMS, widget=UnfoldAdminSelectWidget)
+    file = forms.FileField(widget=UnfoldAdminFileFieldWidget)
+    second = forms.FileField(
+        required=False,
+        widget=UnfoldAdminFileFieldWidget,
+        help_text="OpenAI's and Anthropic's bills are two files: usage and cost.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        for name in ("file", "second"):
+            if cleaned.get(name) and cleaned[name].size > MOST_BYTES:
+                self.add_error(name, f"It is larger than {MOST_BYTES >> 20} MiB.")
+        return cleaned
+
+
+class ReconciliationPage(Record):
+    """Bills that were compared, newest first. What one came to stays as it was."""
+
+    list_display = ("made_at", "provider", "first", "last", "billed_shown", "booked_shown", *AMOUNTS[2:], "made_by")
+    ordering = ("-pk",)
+    search_fields = ()
+    list_before_template = "admin/billing/reconciliation/upload_button.html"
+    change_form_outer_after_template = "admin/billing/reconciliation/lines.html"
+    fields = ("provider", "form", "files", "first", "last", "made_at", "made_by", "billed_shown", "booked_shown",
+              *AMOUNTS[2:])  # fmt: skip
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("upload/", view(self.upload), name="billing_reconciliation_upload"),
+            path("<int:made>/file/", view(self.file), name="billing_reconciliation_file"),
+            *super().get_urls(),
+        ]
+
+    def upload(self, request: HttpRequest) -> HttpResponse:
+        """Asks for a bill; compares it. What is refused leaves nothing behind."""
+        if not is_operator(request):
+            raise PermissionDenied
+        form = BillForm(request.POST or None, request.FILES or None)
+        if request.method == "POST" and form.is_valid():
+            given = form.cleaned_data
+            provider = given["provider"].slug
+            files = [(one.name, one.read()) for one in (given["file"], given["second"]) if one]
+            try:
+                with transaction.atomic():  # what was too long for the console leaves its request's transaction whole
+                    made = reconcile(
+                        provider, Form(given["form"]), files, credentials_of(provider), request.user.get_username()
+                    )
+            except BadBill as error:
+                form.add_error("file", str(error))
+            except OperationalError:
+                form.add_error("file", "It takes too long here: use manage.py reconcile, or fewer days at once.")
+            else:
+                self.log_addition(request, made, "Compared.")
+                return redirect("admin:billing_reconciliation_change", made.pk)
+        context = {**self.admin_site.each_context(request), "title": "Compare a bill", "opts": self.opts, "form": form}
+        return TemplateResponse(request, "admin/billing/reconciliation/upload.html", context)
+
+    def file(self, request: HttpRequest, made: int) -> HttpResponse:
+        """All its lines as CSV."""
+        if not is_operator(request):
+            raise PermissionDenied
+        found = Reconciliation.objects.filter(pk=made).first()
+        if found is None:
+            raise Http404
+        response = HttpResponse(as_csv(found), content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="reconciliation-{made}.csv"'
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Its page, with its lines."""
+        made = Reconciliation.objects.filter(pk=int(object_id)).first() if object_id.isdecimal() else None
+        more = {"made": made, "table": table(made)} if made and is_operator(request) else {}
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **more})
+
+    @display(description="Billed")
+    def billed_shown(self, made: Reconciliation) -> str:
+        """What the provider takes."""
+        return money(made.billed)
+
+    @display(description="In the books")
+    def booked_shown(self, made: Reconciliation) -> str:
+        """What we have of it."""
+        return money(made.booked)
+
+    @display(description="Missing calls")
+    def missing(self, made: Reconciliation) -> str:
+        """Of the gap."""
+        return money(made.missing)
+
+    @display(description="Token drift")
+    def tokens(self, made: Reconciliation) -> str:
+        """Of the gap."""
+        return money(made.tokens)
+
+    @display(description="Price drift")
+    def price(self, made: Reconciliation) -> str:
+        """Of the gap."""
+        return money(made.price)
+
+
+def table(made: Reconciliation) -> dict[str, Any]:
+    """Its lines, those with the most to tell first."""
+
+    def gap(line: ReconciliationLine) -> Any:
+        return max(abs(line.missing), abs(line.tokens), abs(line.price))
+
+    lines = sorted(made.lines.order_by("day", "model", "credential"), key=gap, reverse=True)[:SHOWN]
+    counts = ("billed_calls", "booked_calls", "billed_tokens", "booked_tokens")
+    return {
+        "headers": [
+            *("Day", "Model", "Credential", "Calls", "Ours", "Tokens", "Ours", "Billed", "In the books"),
+            *("Missing calls", "Token drift", "Price drift"),
+        ],
+        "rows": [
+            [
+                f"{line.day}",
+                line.model,
+                line.credential or "-",
+                *(number(getattr(line, name)) for name in counts),
+                *(money(getattr(line, name)) for name in AMOUNTS),
+            ]
+            for line in lines
+        ],
+    }
