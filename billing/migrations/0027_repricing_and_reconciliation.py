@@ -23,7 +23,7 @@ grant execute on function billing_apply_repricing(bigint, text) to meterline_app
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0024_budget_alerts"),
+        ("billing", "0026_ledger_indexes"),
     ]
 
     operations = [
