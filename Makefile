@@ -42,6 +42,9 @@ fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000), and all t
 	FUZZED_BODIES=100000 DOCUMENTED=whole $(BIN)/python -m pytest tests/door/test_request_bodies.py \
 		tests/endpoints/test_schemathesis.py $(ARGS)
 
+exports: environment ## Export a million generations in each format, and print how fast (make test: 12,000)
+	EXPORTED_ROWS=1000000 $(BIN)/python -m pytest -s tests/endpoints/test_export_speed.py $(ARGS)
+
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
 	$(BIN)/python -m tests.contract $(ARGS)
 

@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import DateTimeField, Func, OuterRef, Q, QuerySet, Subquery
+from django.db.models import DateTimeField, F, Func, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils import timezone
@@ -20,6 +20,7 @@ from billing.console.generations import GenerationPage
 from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
 from billing.console.repricings import RepricingPage
+from billing.console.statements import StatementPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
 from billing.models import (
@@ -34,6 +35,7 @@ from billing.models import (
     Limit,
     PriceProposal,
     Repricing,
+    Statement,
     Tariff,
     TariffVersion,
     Terms,
@@ -47,6 +49,7 @@ admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
 admin.site.register(LedgerEntry, LedgerPage)
 admin.site.register(Repricing, RepricingPage)
+admin.site.register(Statement, StatementPage)
 
 
 # --- what a subject may use -------------------------------------------------------------------------
@@ -245,12 +248,16 @@ class ClosedMonthPage(NeverDeleted, Page):
         obj.closed_by = request.user.get_username()
         obj.save(force_insert=True)
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        owing = Q(account__startswith="tenant:") | Q(account__startswith="repriced:")
+        tenants = ClosedSum.objects.filter(owing, month=OuterRef("month"))
+        owed = tenants.values("month").annotate(owed=Sum(F("debit") - F("credit"))).values("owed")
+        return super().get_queryset(request).annotate(owed=Subquery(owed))
+
     @display(description="Charged")
-    def charged(self, row: ClosedMonth) -> str:
+    def charged(self, row: Any) -> str:
         """What tenants owe for it, in dollars."""
-        tenants = Q(account__startswith="tenant:") | Q(account__startswith="repriced:")
-        sums = ClosedSum.objects.filter(tenants, month=row.month)
-        return money(sum((one.debit - one.credit for one in sums), Decimal(0))) if row.summed_at else "-"
+        return money(row.owed or Decimal(0)) if row.summed_at else "-"
 
     @display(description="Sums")
     def sums(self, row: ClosedMonth) -> str:

@@ -15,7 +15,8 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
-from billing.exports import PAGE, header, text_cell
+from billing.exports.csv_file import header, text_cell
+from billing.exports.pages import PAGE
 from billing.models import LedgerEntry
 
 MOST_ACCOUNTS = 100

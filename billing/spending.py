@@ -20,7 +20,7 @@ from django.db.backends.utils import CursorWrapper
 
 from billing.auditing import SETTLED_BY
 from billing.closings import month_after
-from billing.exports import header, text_cell
+from billing.exports.csv_file import header, text_cell
 from billing.ids import CLOCKS_APART, EPOCH, first_id
 
 EARLIEST, LATEST = date(2000, 1, 1), date(9000, 1, 1)

@@ -110,6 +110,8 @@ MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
 # many seconds each, where the key does not say otherwise.
 DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
 DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
+# Who provides and bills, as statements and FOCUS files name them.
+ISSUER_NAME = env.str("ISSUER_NAME", default="Meterline")
 # What a scrape of /metrics must bear. Without it only this machine may scrape, and nobody through a proxy.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 # The dialects that rows may name, and the one for answers to nobody: before a key is known to be good.

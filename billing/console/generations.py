@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import connection
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from unfold.decorators import display
@@ -32,7 +32,8 @@ from billing.console.filters import (
     TimeFilter,
     asked_range,
 )
-from billing.exports import generations_csv, gzipped, in_thread, takes_gzip
+from billing.exports.pages import FORMATS, LAYOUTS, chunks, layout_of
+from billing.exports.streams import gzipped, in_thread, takes_gzip
 from billing.models import Attempt, Item, LedgerEntry, Usage
 from billing.pricing import Line, Rate
 
@@ -144,8 +145,12 @@ class GenerationPage(Record):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        export = path("export/", self.admin_site.admin_view(self.export), name="billing_usage_export")
-        return [export, *super().get_urls()]
+        export = self.admin_site.admin_view(self.export)
+        return [
+            path("export/", export, name="billing_usage_export"),
+            path("export/<str:layout>/<str:format>/", export, name="billing_usage_export_as"),
+            *super().get_urls(),
+        ]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         try:
@@ -168,27 +173,30 @@ class GenerationPage(Record):
             }
         return super().change_view(request, object_id, form_url, context)
 
-    def export(self, request: HttpRequest) -> StreamingHttpResponse:
-        """What the query string filters, as CSV, gzipped for who takes that. Ends at the present moment, or it would
-        never end.
+    def export(self, request: HttpRequest, layout: str = LAYOUTS[0], format: str = "csv") -> StreamingHttpResponse:
+        """What the query string filters, as a file; CSV gzipped for who takes that. Ends at the present moment, or it
+        would never end.
 
         The file's name says which moment, by the database's clock; nothing is missing that was settled by then.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
+        if layout not in LAYOUTS or format not in FORMATS:
+            raise Http404
+        columns, file = layout_of(layout), FORMATS[format]
         with connection.cursor() as cursor:
             cursor.execute("select clock_timestamp()")
             ((now,),) = cursor.fetchall()
         found = Range(None, now).narrow(self.get_changelist_instance(request).get_queryset(request))
-        chunks = generations_csv(found)
+        pieces = chunks(found, file(columns), columns)
         headers = {
-            "Content-Disposition": f'attachment; filename="generations-until-{now:%Y%m%dT%H%M%S.%fZ}.csv"',
+            "Content-Disposition": f'attachment; filename="{layout}-until-{now:%Y%m%dT%H%M%S.%fZ}.{file.suffix}"',
             "Cache-Control": "no-store, private",
             "Vary": "Accept-Encoding",
         }
-        if takes_gzip(request.headers.get("accept-encoding", "")):
-            chunks, headers["Content-Encoding"] = gzipped(chunks), "gzip"
-        return StreamingHttpResponse(in_thread(chunks), content_type="text/csv; charset=utf-8", headers=headers)
+        if file.is_text and takes_gzip(request.headers.get("accept-encoding", "")):
+            pieces, headers["Content-Encoding"] = gzipped(pieces), "gzip"
+        return StreamingHttpResponse(in_thread(pieces), content_type=file.media, headers=headers)
 
     @display(description="Id")
     def generation(self, usage: Usage) -> str:

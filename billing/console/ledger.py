@@ -23,7 +23,7 @@ from unfold.decorators import display
 from accounts.console import Record, dollars, plain
 from accounts.models import Organization
 from billing.console.filters import NameFilter, OrganizationFilter
-from billing.exports import gzipped, in_thread, takes_gzip
+from billing.exports.streams import gzipped, in_thread, takes_gzip
 from billing.models import LedgerEntry
 from billing.postings import MOST_ACCOUNTS, Account, Postings, entries_csv
 

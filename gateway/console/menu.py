@@ -54,6 +54,7 @@ NAVIGATION = (
             ("Closed months", "event_available", "admin:billing_closedmonth_changelist"),
             ("Re-pricing", "currency_exchange", "admin:billing_repricing_changelist"),
             ("Reconciliation", "balance", "admin:billing_reconciliation_changelist"),
+            ("Statements", "request_quote", "admin:billing_statement_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
         ),
     ),

@@ -9,11 +9,12 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from accounts.models import Scope
-from billing.exports import COLUMNS, Gzip, csv_line, header, takes_gzip
+from billing.exports.pages import FORMATS, LAYOUTS, File, joined, layout_of
+from billing.exports.streams import Gzip, takes_gzip
 from billing.ids import first_id
 from gateway.door.answers import Answer, Streamed
 from gateway.door.view import ApiView
-from gateway.endpoints.periods import Days, day, span, today
+from gateway.endpoints.periods import Days, choice, day, span, today
 from gateway.endpoints.read_limit import count_read, read
 from gateway.wire.errors import InvalidRequest
 
@@ -21,41 +22,48 @@ PAGE = 1_000  # rows, some 400 KB, and 10 ms of the database's time
 MOST_DAYS = 366
 # What the operator pays, and to whom, is not the tenant's to know.
 OPERATORS = {"provider", "upstream_model", "upstream_id", "provider_cost", "tariff_version"}
-TENANTS_COLUMNS = tuple(name for name in COLUMNS if name not in OPERATORS)
 
 
 class GenerationsExport(ApiView):
-    """GET /v1/exports/generations: every generation of the organization in a span of UTC days, as CSV, oldest first.
+    """GET /v1/exports/generations: every generation of the organization in a span of UTC days as a file, oldest first.
 
     - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366; by default the running month
-    - `after`: the id of the last whole line of a file that broke off; what comes is the rest, without a header
+    - `layout`: `generations`, a row each, by default; `focus-1.2` or `focus-1.4`, a row for each item that is charged
+    - `format`: `csv`, by default; `xlsx`; `parquet`
+    - `after`: the id of the last generation of a CSV file that broke off all of whose lines are there; what comes is
+      the rest, without a header
 
-    Amounts are exact. A text that a spreadsheet would take for a formula begins with an apostrophe. Whoever takes gzip
-    gets it. Today's ends at the present moment, or a slow reader of a busy organization's would never come to its end.
-    An answer that ends without its end (of the chunks, of the gzip stream) is not whole.
+    Amounts are exact. A text that a spreadsheet would take for a formula begins with an apostrophe in CSV. Whoever
+    takes gzip gets CSV so. Today's ends at the present moment, or a slow reader of a busy organization's would never
+    come to its end. An answer that ends without its end (of the chunks, of the file) is not whole.
     """
 
     scope = Scope.EXPORT
     endpoint = "exports"
-
-    # The range of ids lets the index and the partitions work; their clock is the process's, that of the column is not.
-    QUERY = f"""
-        select id, {csv_line(TENANTS_COLUMNS)}
-          from billing_usage
-         where organization = %s and id > %s and id < %s and created_at >= %s and created_at < %s
-         order by id limit {PAGE}
-    """  # noqa: S608 - names of ours
 
     async def get(self, request: HttpRequest) -> Answer:
         """The file, as it is made: a page is read once the client has taken the one before."""
         await count_read(self.caller, "exports")
         last = day(request, "ending_at") or today()
         days = span(day(request, "starting_at") or last.replace(day=1), last, MOST_DAYS)
-        pages = self._pages(days, _id(request.GET.get("after")))
-        zipped = takes_gzip(self.fields.get(b"accept-encoding", b"").decode("latin-1"))
+        layout = layout_of(choice(request, "layout", LAYOUTS, LAYOUTS[0])).without(OPERATORS)
+        format = FORMATS[choice(request, "format", tuple(FORMATS), "csv")]
+        after = _id(request.GET.get("after"))
+        if after and not format.is_text:
+            raise InvalidRequest("Only a CSV file goes on after a generation.", param="after", code="invalid_value")
+        # The range of ids lets the index and the partitions work; their clock is the process's, that of the column is
+        # not.
+        query = joined(f"""
+            select id, {layout.text(format.line(layout))}
+              from billing_usage
+             where organization = %s and id > %s and id < %s and created_at >= %s and created_at < %s
+             order by id limit {PAGE}
+        """)  # noqa: S608 - names of ours
+        pages = self._pages(query, days, await asyncio.to_thread(format, layout), after)
+        zipped = format.is_text and takes_gzip(self.fields.get(b"accept-encoding", b"").decode("latin-1"))
         parts = _zipped(pages) if zipped else pages
-        answer = Streamed(await anext(parts), parts, b"text/csv; charset=utf-8")
-        name = f"generations-{days.first}-{days.last}.csv"
+        answer = Streamed(await anext(parts), parts, format.media.encode())
+        name = f"{layout.name}-{days.first}-{days.last}.{format.suffix}"
         answer.headers[b"content-disposition"] = f'attachment; filename="{name}"'.encode()
         answer.headers[b"cache-control"] = b"no-store, private"
         answer.headers[b"vary"] = b"accept-encoding"
@@ -63,21 +71,27 @@ class GenerationsExport(ApiView):
             answer.headers[b"content-encoding"] = b"gzip"
         return answer
 
-    async def _pages(self, days: Days, after: UUID | None) -> AsyncGenerator[bytes]:
+    async def _pages(self, query: str, days: Days, file: File, after: UUID | None) -> AsyncGenerator[bytes]:
+        """The pieces of the file, none of them empty but perhaps the first."""
         hour = timedelta(hours=1)
         until = min(days.end, datetime.now(UTC))
         begin, end = first_id(days.begin - hour), first_id(days.end + hour)
-        begun = b"" if after else header(TENANTS_COLUMNS)
+        begun = b"" if after else file.begin()
         after = begin if after is None else max(after, begin)
-        while True:
-            rows = await read(self.caller, self.QUERY, [self.caller.organization, after, end, days.begin, until])
-            page = begun + await asyncio.to_thread(_joined, rows)
+        first, count = True, PAGE
+        while count == PAGE:
+            ((text, count, last),) = await read(
+                self.caller, query, [self.caller.organization, after, end, days.begin, until]
+            )
+            after = last or after
+            page = begun + await asyncio.to_thread(file.page, text)
+            if count < PAGE:
+                page += await asyncio.to_thread(file.end)
             self.share.free()  # the page before has been taken
-            (self.share.take if begun else self.share.keep)(len(page))
-            yield page
-            if len(rows) < PAGE:
-                return
-            begun, after = b"", rows[-1][0]
+            (self.share.take if first else self.share.keep)(len(page) + file.kept)
+            if page or first:
+                yield page
+            begun, first = b"", False
 
 
 async def _zipped(pages: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -86,10 +100,6 @@ async def _zipped(pages: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         async for page in pages:
             yield await asyncio.to_thread(stream.add, page)
     yield stream.end()
-
-
-def _joined(rows: list[tuple[UUID, str]]) -> bytes:
-    return "".join([line for _, line in rows]).encode()
 
 
 def _id(text: str | None) -> UUID | None:

@@ -126,9 +126,9 @@ def buckets(request: HttpRequest, widths: dict[str, int], most: int) -> Buckets:
     return found
 
 
-def choice(request: HttpRequest, name: str, values: tuple[str, ...]) -> str:
-    """The parameter `name`, which must be one of `values`."""
-    text = request.GET.get(name, "")
+def choice(request: HttpRequest, name: str, values: tuple[str, ...], usual: str = "") -> str:
+    """The parameter `name`, which must be one of `values`; `usual` when it is absent or empty."""
+    text = request.GET.get(name) or usual
     if text not in values:
         said = f"{', '.join(values[:-1])} or {values[-1]}"
         raise InvalidRequest(f"{name} must be {said}.", param=name, code="invalid_value")

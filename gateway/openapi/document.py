@@ -195,7 +195,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(route: Route, row: Operation) -> dict[str, Any]:
     """By status: the answer, and every error that may come in some dialect."""
     types = row.by_shape.get(route.options.get("shape"), row.answers)  # type: ignore[arg-type]
-    answer: dict[str, Any] = {"description": "The answer.", "content": {row.media: {"schema": _one_of(types)}}}
+    content = {media: {"schema": _one_of(types)} for media in (row.media, *row.media_too)}
+    answer: dict[str, Any] = {"description": "The answer.", "content": content}
     if row.stream:
         answer["content"]["text/event-stream"] = {"schema": _event(row.stream, route.view.protocol)}
     names = dict(row.headers)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from billing.exports.pages import FORMATS, LAYOUTS
 from gateway.endpoints.files import MOST_LISTED
 from gateway.endpoints.idempotency import MOST_CHARACTERS
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE, Shape
@@ -96,7 +97,8 @@ class Operation:
 
     - `title`: what it does, in a few words
     - `answers`: types of the 200's JSON, any of them; `by_shape`: instead of them where a route has that shape
-    - `media`: the 200's media type if it is not JSON; `statuses`: further answers, their descriptions and types
+    - `media`: the 200's media type if it is not JSON; `media_too`: others that may be asked for
+    - `statuses`: further answers, their descriptions and types
     - `headers`: of the 200, with their descriptions; those that end with `?` are not always there
     - `errors`: one of each kind that it may end with, besides those of every call
     - `body`, `body_media`: the request's type; `sample`: its example
@@ -108,6 +110,7 @@ class Operation:
     answers: tuple[type, ...] = ()
     by_shape: Mapping[Shape, tuple[type, ...]] = field(default_factory=dict)
     media: str = "application/json"
+    media_too: tuple[str, ...] = ()
     statuses: Mapping[int, tuple[str, type | None]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[GatewayError, ...] = ()
@@ -402,16 +405,25 @@ OPERATIONS: Mapping[str, Operation] = {
         BOOKS,
         "Get generations as a file",
         media="text/csv",
+        media_too=tuple(format.media for format in FORMATS.values() if not format.is_text),
         headers={"Content-Disposition": "The file's name.", "Content-Encoding?": "`gzip`, for who takes it."},
         errors=(OFTEN,),
         parameters=(
             Parameter("starting_at", DAY, "The first UTC day; by default the first of its month.", "2026-01-01"),
             Parameter("ending_at", DAY, "The last UTC day; at most 366 in all; by default today.", "2026-01-31"),
-            Parameter("after", {"type": "string"}, "The id of the last whole line of a file that broke off."),
+            Parameter(
+                "layout",
+                {"type": "string", "enum": list(LAYOUTS)},
+                "The columns: a row a generation, by default, or FOCUS with a row for each item that is charged.",
+                "focus-1.2",
+            ),
+            Parameter("format", {"type": "string", "enum": list(FORMATS)}, "By default `csv`.", "csv"),
+            Parameter("after", {"type": "string"}, "Of a CSV file that broke off, the last generation that is whole."),
         ),
-        about="As RFC 4180 has it, in UTF-8, oldest first. With `after` there is no header. A text that a spreadsheet "
-        "would take for a formula begins with an apostrophe. It is made as it is read; an answer that breaks off has "
-        "no end, of its chunks and of its gzip stream.",
+        about="CSV as RFC 4180 has it, in UTF-8, oldest first. With `after` there is no header. A text that a "
+        "spreadsheet would take for a formula begins with an apostrophe. XLSX has amounts as numbers, of which a "
+        "spreadsheet keeps 15 digits; CSV and Parquet are exact. It is made as it is read; an answer that breaks off "
+        "has no end, of its chunks and of its gzip stream.",
     ),
     "Timeseries.get": Operation(
         BOOKS,

@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
 from accounts.console import Record, is_operator, money, number
 from billing.bill_files import MOST_BYTES, BadBill, Form
-from billing.exports import FORMULA
+from billing.exports.csv_file import FORMULA
 from billing.models import Reconciliation, ReconciliationLine
 from billing.reconciling import reconcile
 from routing.models import Credential, Provider

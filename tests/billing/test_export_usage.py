@@ -33,13 +33,13 @@ def june(alice: Tenant, charlie: Tenant) -> list[Usage]:
     ]
 
 
-def export(file: Path, tenant: Tenant, first: str = "2026-06-01", last: str = "2026-06-30") -> None:
+def export(file: Path, tenant: Tenant, first: str = "2026-06-01", last: str = "2026-06-30", *options: str) -> None:
     organization = f"--organization={tenant.organization.slug}"
-    call_command("export_usage", str(file), f"--from={first}", f"--to={last}", organization)
+    call_command("export_usage", str(file), f"--from={first}", f"--to={last}", organization, *options)
 
 
-def part_of(file: Path, tenant: Tenant) -> Path:
-    return file.with_name(f"{file.name}.2026-06-01.2026-06-30.{tenant.organization.slug}.part")
+def part_of(file: Path, tenant: Tenant, layout: str = "") -> Path:
+    return file.with_name(f"{file.name}.2026-06-01.2026-06-30.{tenant.organization.slug}{layout}.part")
 
 
 def ids(file: Path) -> list[str]:
@@ -53,6 +53,8 @@ def test_a_month_and_what_is_in_it(june: list[Usage], alice: Tenant, tmp_path: P
     assert ids(file) == [usage.pk.hex for usage in june]
     told: dict[str, Any] = json.loads((tmp_path / "june.csv.json").read_text())
     assert told == {
+        "layout": "generations",
+        "format": "csv",
         "rows": 3,
         "unpriced": 1,
         "charge": "123456.000000000003",
@@ -78,6 +80,52 @@ def test_it_goes_on_wherever_it_was_stopped(june: list[Usage], alice: Tenant, tm
         part_of(file, alice).write_bytes(whole[:cut])
         export(file, alice)
         assert file.read_bytes() == whole, cut
+
+
+def test_a_focus_file_goes_on_wherever_it_was_stopped(june: list[Usage], alice: Tenant, tmp_path: Path) -> None:
+    """Never within a generation, whose rows come together."""
+    asked = ("2026-06-01", "2026-06-30", "--layout=focus-1.2")
+    export(tmp_path / "whole.csv", alice, *asked)
+    whole = (tmp_path / "whole.csv").read_bytes()
+    assert whole.count(b"\r\n") == 1 + 2 * 3
+    for cut in {0, 10, len(whole) - 1, len(whole), *range(900, len(whole), 97)}:
+        file = tmp_path / f"cut-{cut}.csv"
+        part_of(file, alice, ".focus-1.2").write_bytes(whole[:cut])
+        export(file, alice, *asked)
+        assert file.read_bytes() == whole, cut
+
+
+@pytest.mark.parametrize("format", ["csv", "xlsx", "parquet"])
+def test_a_manifest_of_each_format_has_the_same_sums(
+    june: list[Usage], alice: Tenant, tmp_path: Path, format: str
+) -> None:
+    whole = {"from": "2026-06-01", "to": "2026-06-30", "organization": alice.organization.slug, "format": format}
+    wanted: dict[str, dict[str, Any]] = {
+        "generations": {
+            "rows": 3,
+            "unpriced": 1,
+            "charge": "123456.000000000003",
+            "provider_cost": "0.003600000000",
+            "overrun": "0.000000000000",
+            "prompt_tokens": "3000",
+            "completion_tokens": "1500",
+        },
+        "focus-1.4": {
+            "rows": 6,
+            "unpriced": 0,
+            "BilledCost": "123456.000000000003",
+            "EffectiveCost": "123456.000000000003",
+            "ListCost": "0.003960000000",
+            "ContractedCost": "0.003960000000",
+        },
+    }
+    for layout, sums in wanted.items():
+        file = tmp_path / f"{layout}.{format}"
+        part_of(file, alice, "" if layout == "generations" else f".{layout}").write_bytes(b"rubbish")
+        export(file, alice, "2026-06-01", "2026-06-30", f"--layout={layout}", f"--format={format}")
+        told = json.loads(file.with_name(f"{file.name}.json").read_text())
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert told == {**whole, **sums, "layout": layout, "sha256": digest}
 
 
 def test_it_never_goes_on_with_what_somebody_else_asked_for(

@@ -47,6 +47,7 @@ APP_WRITES = {
     "billing_repricingsum": {"insert", "update", "delete"},
     "billing_reconciliation": set(),
     "billing_reconciliationline": set(),
+    "billing_statement": set(),
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_spendrollup": {"insert", "update", "delete"},
@@ -57,13 +58,14 @@ APP_WRITES = {
     "routing_ejection": {"insert", "update", "delete"},
     "routing_replay": {"update", "delete"},
 }
-# What the console does to these: an operator closes a month, asks for a re-pricing, compares a bill, ends a rest, and
-# with an offer goes its history.
+# What the console does to these: an operator closes a month, asks for a re-pricing, compares a bill, issues
+# statements, ends a rest, and with an offer goes its history.
 CONSOLE_TOO = {
     "billing_closedmonth": {"insert"},
     "billing_repricing": {"insert"},
     "billing_reconciliation": {"insert"},
     "billing_reconciliationline": {"insert"},
+    "billing_statement": {"insert"},
     "routing_ejection": {"update", "delete"},
     "routing_replay": {"insert", "update", "delete"},
 }

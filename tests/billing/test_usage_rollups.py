@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from billing.console.filters import Range
-from billing.exports import generations_csv
+from billing.exports.csv_file import CsvFile
+from billing.exports.generations import GENERATIONS
+from billing.exports.pages import chunks
 from billing.ids import EPOCH, first_id
 from billing.models import LateHour, Mark, Usage, UsageRollup
 from billing.rollups import COUNTED, make, prune_usage, roll_up_usage
@@ -240,7 +242,7 @@ def test_a_call_across_the_months_border_is_in_the_month_it_began_in_everywhere(
     of_alice = Usage.objects.filter(organization=alice.organization.pk)
     before, after = Range(None, first).narrow(of_alice), Range(first, None).narrow(of_alice)
     assert ([row.pk for row in before], after.count()) == ([late.pk], 1)
-    (_, line) = b"".join(generations_csv(before)).decode().splitlines()
+    (_, line) = b"".join(chunks(before, CsvFile(GENERATIONS), GENERATIONS)).decode().splitlines()
     assert f'"{eve:%Y-%m-%dT%H:%M:%S}.000000Z","{first:%Y-%m-%dT%H:%M:%S}' in line.replace(":10.", ":00.")
 
 

@@ -33,6 +33,7 @@ from billing.models import (
     Recipient,
     Reconciliation,
     Repricing,
+    Statement,
     Tariff,
     TariffVersion,
     Terms,
@@ -174,6 +175,7 @@ PAGES = (
     ClosedMonth,
     Repricing,
     Reconciliation,
+    Statement,
     AuditFinding,
     Hold,
     Lease,
@@ -185,7 +187,7 @@ PAGES = (
 )
 READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -256,6 +258,9 @@ def make_rows(tenant: Tenant) -> Rows:
     recipient = Recipient.objects.create(
         organization=tenant.organization, channel="mail", address=f"{slug}@example.com", active=False
     )
+    month = ClosedMonth.objects.create(
+        month=date(1901 + months // 12, months % 12 + 1, 1), closed_by=slug, summed_at=now
+    )
     return {
         User: tenant.user,
         Organization: tenant.organization,
@@ -275,7 +280,6 @@ def make_rows(tenant: Tenant) -> Rows:
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
         LedgerEntry: make_entry(usage),
-        ClosedMonth: ClosedMonth.objects.create(month=date(1901 + months // 12, months % 12 + 1, 1), closed_by=slug),
         Repricing: Repricing.objects.create(version=version, first=now.date(), until=now.date() + timedelta(days=1)),
         Reconciliation: Reconciliation.objects.create(
             provider=slug,
@@ -285,6 +289,17 @@ def make_rows(tenant: Tenant) -> Rows:
             last=now.date(),
             made_by=slug,
             **dict.fromkeys(("billed", "booked", "missing", "tokens", "price"), Decimal(1)),
+        ),
+        ClosedMonth: month,
+        Statement: Statement.objects.create(
+            issuer=slug,
+            kind="statement",
+            organization=tenant.organization.pk,
+            slug=slug,
+            name=slug,
+            month=month.month,
+            total=Decimal(0),
+            issued_by=slug,
         ),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now

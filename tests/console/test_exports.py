@@ -11,17 +11,22 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import pytest
 from django.db import connection
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounts.models import User
-from billing.exports import COLUMNS, generations_csv, gzipped, takes_gzip, text_cell
+from billing.exports.csv_file import CsvFile, text_cell
+from billing.exports.generations import COLUMNS, GENERATIONS
+from billing.exports.manifest import READERS
+from billing.exports.pages import chunks
+from billing.exports.streams import gzipped, takes_gzip
 from billing.models import Usage
 from tests.console.browser import make_usage
 from tests.stage.cast import Tenant, make_tenant
@@ -38,7 +43,12 @@ def read(text: str) -> list[dict[str, str]]:
 
 def exported(tenant: Tenant, page: int = 2000) -> str:
     """The file of all of `tenant`'s generations."""
-    return b"".join(generations_csv(Usage.objects.filter(organization=tenant.organization.pk), page)).decode()
+    return generations_csv(Usage.objects.filter(organization=tenant.organization.pk), page)
+
+
+def generations_csv(found: QuerySet[Usage], page: int = 2000, after: UUID | None = None) -> str:
+    """The file of `found`, or the rest of it."""
+    return b"".join(chunks(found, CsvFile(GENERATIONS), GENERATIONS, page, after)).decode()
 
 
 def test_it_works(alice: Tenant) -> None:
@@ -191,7 +201,7 @@ def test_it_goes_on_where_it_broke_off(alice: Tenant) -> None:
     whole = exported(alice)
     mine = Usage.objects.filter(organization=alice.organization.pk)
     for number, row in enumerate(rows, 2):
-        rest = b"".join(generations_csv(mine, 1, after=row.pk)).decode()
+        rest = generations_csv(mine, 1, after=row.pk)
         assert rest == "".join(whole.splitlines(keepends=True)[number:])
 
 
@@ -277,6 +287,28 @@ def test_the_console_exports_what_is_filtered(server: Gateway, alice: Tenant, ch
     assert [row["id"] for row in read(response.text)] == [usage.pk.hex for usage in wanted]
     assert len(read(everything.text)) == 5 and failed.pk.hex in everything.text
     assert read(nothing.text) == []
+
+
+def test_the_console_exports_each_layout_in_each_format(server: Gateway, alice: Tenant, tmp_path: Path) -> None:
+    usage = make_usage(alice)
+    make_usage(alice, status="failed")
+    asked = {"organization": str(alice.organization.pk), "status": "completed"}
+    with log_in(server) as client:
+        page = client.get("/console/billing/usage/", params=asked).text
+        for layout, name in (("generations", "id"), ("focus-1.2", "x_GenerationId"), ("focus-1.4", "x_GenerationId")):
+            for format, reader in READERS.items():
+                path = f"{EXPORT}{layout}/{format}/"
+                answer = client.get(path, params=asked)
+                assert answer.status_code == 200 and answer.headers["content-disposition"].endswith(f'.{format}"')
+                file = tmp_path / f"{layout}.{format}"
+                file.write_bytes(answer.content)
+                assert {row[name] for row in reader(file, (name,))} == {usage.pk.hex}
+                offered = (layout == "generations" and format != "csv") or (layout, format) == ("focus-1.2", "csv")
+                assert (f"{path}?organization=" in page) == offered
+        for path in ("nonsense/csv/", "generations/pdf/", "focus-1.3/csv/"):
+            assert client.get(EXPORT + path, params=asked).status_code == 404
+    with log_in(server, superuser=False) as client:
+        assert client.get(f"{EXPORT}focus-1.2/csv/").status_code == 403
 
 
 def test_the_console_exports_nothing_to_others(server: Gateway, alice: Tenant) -> None:

@@ -5,13 +5,15 @@ import gzip
 import io
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
 
-from billing.exports import COLUMNS
+from billing.exports.generations import COLUMNS
+from billing.exports.manifest import READERS
 from tests.console.browser import make_usage
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
@@ -93,6 +95,45 @@ def test_more_rows_than_a_page_are_all_there_once(gateway: Gateway, alice: Tenan
     assert found == ids
 
 
+FORMATS = {
+    "csv": ("text/csv; charset=utf-8", "gzip"),
+    "xlsx": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", None),
+    "parquet": ("application/vnd.apache.parquet", None),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("layout", ["generations", "focus-1.2", "focus-1.4"])
+def test_each_layout_in_each_format(
+    gateway: Gateway, alice: Tenant, charlie: Tenant, layout: str, format: str, tmp_path: Path
+) -> None:
+    make_usage(charlie, at=BORDER - timedelta(hours=1))
+    made = [make_usage(alice, at=BORDER - timedelta(minutes=n)) for n in (3, 2)]
+    answer = get(gateway, key(gateway, alice, "export"), **JULY, layout=layout, format=format)
+    assert answer.status_code == 200, answer.text
+    assert (answer.headers["content-type"], answer.headers.get("content-encoding")) == FORMATS[format]
+    name = f"{layout}-2026-07-01-2026-07-31.{format}"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
+    file = tmp_path / name
+    file.write_bytes(answer.content)
+    shown = list(READERS[format](file, ("id" if layout == "generations" else "x_GenerationId",)))
+    ids = [row[name] for row in shown for name in row if name in ("id", "x_GenerationId")]
+    each = 1 if layout == "generations" else 2
+    assert ids == [usage.pk.hex for usage in made for _ in range(each)]
+    for told in ("vendor", "0.0012", "model-1"):  # what the operator pays, and to whom
+        assert format != "csv" or told not in answer.text
+
+
+def test_a_focus_file_goes_on_after_a_whole_generation(gateway: Gateway, alice: Tenant) -> None:
+    secret = key(gateway, alice, "export")
+    made = [make_usage(alice, at=BORDER - timedelta(minutes=n)) for n in (3, 2, 1)]
+    whole = get(gateway, secret, **JULY, layout="focus-1.2").text.splitlines(keepends=True)
+    assert len(whole) == 1 + 2 * 3
+    for number, usage in enumerate(made, 1):
+        rest = get(gateway, secret, **JULY, layout="focus-1.2", after=usage.pk.hex).text
+        assert rest == "".join(whole[1 + 2 * number :])
+
+
 @pytest.mark.parametrize("scope", ["inference", "files", "management"])
 def test_no_other_key_reads_it(gateway: Gateway, alice: Tenant, scope: str) -> None:
     refused = get(gateway, key(gateway, alice, scope), **JULY)
@@ -123,6 +164,12 @@ def test_its_key_reads_nothing_else(gateway: Gateway, alice: Tenant, method: str
         ({"starting_at": "yesterday"}, "starting_at"),
         ({"ending_at": "2026-02-30"}, "ending_at"),
         ({**JULY, "after": "x"}, "after"),
+        ({**JULY, "layout": "focus"}, "layout"),
+        ({**JULY, "layout": "focus-1.4'; drop table billing_usage; --"}, "layout"),
+        ({**JULY, "format": "XLSX"}, "format"),
+        ({**JULY, "format": "../csv"}, "format"),
+        ({**JULY, "format": "parquet", "after": "0" * 32}, "after"),
+        ({**JULY, "format": "xlsx", "after": "0" * 32}, "after"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(

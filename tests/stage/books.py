@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -23,21 +24,27 @@ from tests.stage.backbone import database, migrating, owner_url, speaking_to
 from tests.stage.cast import Tenant
 
 
+@cache
+def _books() -> str:
+    """The address of a database that this process made for such tests: to make one takes seconds."""
+    url = urlunsplit(urlsplit(owner_url())._replace(path=f"/test_books_{secrets.token_hex(4)}"))
+    with database(owner_url()) as owner:
+        owner.execute(sql.SQL("create database {}").format(sql.Identifier(urlsplit(url).path[1:])))
+    with speaking_to(url):
+        with migrating():
+            call_command("migrate", verbosity=0)
+        make_partitions()
+    return url
+
+
 @contextmanager
 def fresh_books() -> Iterator[None]:
-    """Django's ORM, and with it the product's processes, on a new database while the block runs."""
-    name = f"test_books_{secrets.token_hex(4)}"
-    url = owner_url()
-    with database(url) as owner:
-        owner.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        try:
-            with speaking_to(urlunsplit(urlsplit(url)._replace(path=f"/{name}"))):
-                with migrating():
-                    call_command("migrate", verbosity=0)
-                make_partitions()
-                yield
-        finally:
-            owner.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    """Django's ORM, and with it the product's processes, on a database of its own while the block runs. Its books are
+    empty.
+    """
+    with speaking_to(_books()):
+        empty()
+        yield
 
 
 def make_partitions() -> None:
@@ -53,12 +60,16 @@ def make_partitions() -> None:
 
 
 def empty() -> None:
-    """Nothing used, posted, sealed, audited or closed."""
+    """Nothing used, posted, sealed, audited, closed or stated."""
     forced(
         "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
         " billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate, billing_mark,"
         " billing_closedmonth, billing_closedsum"
     )
+    with database(owner_url()) as owner:  # nobody else may
+        owner.execute("alter table billing_statement disable trigger keep_statements")
+        owner.execute("truncate billing_statement")
+        owner.execute("alter table billing_statement enable trigger keep_statements")
 
 
 def spend(tenant: Tenant, at: datetime, **fields: Any) -> Usage:

@@ -1,37 +1,28 @@
-"""`manage.py export_usage`: the generations of a span of UTC days as a CSV file, with a manifest beside it."""
+"""`manage.py export_usage`: the generations of a span of UTC days as a file, with a manifest beside it."""
 
-import csv
 import fcntl
-import hashlib
 import json
 import os
-import re
 import sys
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.models import Organization
 from billing.console.filters import Range
-from billing.exports import generations_csv
+from billing.exports.manifest import manifest, resumed
+from billing.exports.pages import FORMATS, LAYOUTS, layout_of, pages
 from billing.models import Usage
 from routing.starter.progress import Progress
-
-SUMS = ("charge", "provider_cost", "overrun", "prompt_tokens", "completion_tokens")
-# Where a row begins. In a cell there is no such place: quotes are doubled there.
-ROW = re.compile(rb'\r\n"([0-9a-f]{32})","')
-TAIL = 1 << 24  # bytes: more than two rows
 
 
 class Command(BaseCommand):
     help = (
         "Writes the generations of a span of UTC days to FILE, oldest first, and to FILE.json how many they are, their "
-        "sums, and the SHA-256 of FILE. Until it is whole its name ends with .part; stopped, it goes on there when the "
-        "same is asked for again."
+        "sums, and the SHA-256 of FILE. Until it is whole its name ends with .part; stopped, a CSV file goes on there "
+        "when the same is asked for again."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -39,12 +30,17 @@ class Command(BaseCommand):
         parser.add_argument("--from", dest="first", required=True, type=date.fromisoformat, help="the first day")
         parser.add_argument("--to", dest="last", required=True, type=date.fromisoformat, help="the last day, inclusive")
         parser.add_argument("--organization", metavar="SLUG", help="of this one alone")
+        parser.add_argument(
+            "--layout", choices=LAYOUTS, default=LAYOUTS[0], help="its columns; FOCUS has a row an item"
+        )
+        parser.add_argument("--format", choices=tuple(FORMATS), default="csv")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Writes both. Raises CommandError for a span that is none, or not over, for an unknown organization, and while
         another one writes them.
         """
         file, first, last, slug = (options[name] for name in ("file", "first", "last", "organization"))
+        layout, format = layout_of(options["layout"]), FORMATS[options["format"]]
         begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
         if first > last:
             raise CommandError("--from is after --to.")
@@ -59,52 +55,29 @@ class Command(BaseCommand):
                 raise CommandError(f"There is no organization {slug}.")
             found = found.filter(organization=organization.pk)
         whose = f".{slug}" if slug else ""  # no word for everyone: an organization may be called so
-        part = file.with_name(f"{file.name}.{first}.{last}{whose}.part")  # never goes on with another's rows
+        what = "" if layout.name == LAYOUTS[0] else f".{layout.name}"
+        part = file.with_name(f"{file.name}.{first}.{last}{whose}{what}.part")  # never goes on with another's rows
         with open(part, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
             try:
                 fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise CommandError(f"Another export writes {part}.") from None
-            after = resumed(part)
+            writer = format(layout)
+            after = resumed(part, layout) if format.is_text else None
             if after is not None:
                 self.stderr.write(f"Going on in {part}.")
+            else:
+                output.truncate(0)
+                output.write(writer.begin())
             progress = Progress("Exporting", found.filter(**{"id__gt": after} if after else {}).count(), sys.stderr)
-            for chunk in generations_csv(found, after=after):
-                output.write(chunk)
-                progress.step(len(ROW.findall(b"\r\n" + chunk)))
+            for page in pages(found, layout.text(format.line(layout)), after=after):
+                output.write(writer.page(page.text))
+                progress.step(page.generations)
+            output.write(writer.end())
             output.flush()
             os.fsync(output.fileno())
-            told = manifest(part) | {"from": str(first), "to": str(last), "organization": slug}
+            told = manifest(part, layout, format.name)
+            told |= {"from": str(first), "to": str(last), "organization": slug}
             file.with_name(f"{file.name}.json").write_text(json.dumps(told, indent=2) + "\n")
             part.rename(file)
-        self.stdout.write(f"{told['rows']:,} generations, ${told['charge']} charged, in {file}")
-
-
-def resumed(part: Path) -> UUID | None:
-    """Cuts a file that broke off back to its whole rows. Gives the last one's id, after which it goes on, or None for
-    the beginning.
-    """
-    with part.open("r+b") as file:
-        start = max(0, file.seek(0, os.SEEK_END) - TAIL)
-        file.seek(start)
-        rows = list(ROW.finditer(file.read()))
-        if len(rows) < 2:
-            file.truncate(0)
-            return None
-        file.truncate(start + rows[-1].start() + 2)  # the last one may not be whole
-        return UUID(hex=rows[-2][1].decode())
-
-
-def manifest(file: Path) -> dict[str, Any]:
-    """What a whole file holds, read from itself: rows, exact sums of what is known, and how many are not priced."""
-    rows, unpriced = 0, 0
-    sums = dict.fromkeys(SUMS, Decimal(0))
-    with file.open(newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines, strict=True):
-            rows += 1
-            unpriced += not row["charge"]
-            for name in SUMS:
-                sums[name] += Decimal(row[name] or 0)
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return {"rows": rows, "unpriced": unpriced, **{name: f"{one:f}" for name, one in sums.items()}, "sha256": digest}
+        self.stdout.write(f"{told['rows']:,} rows, ${told[layout.sums[0]]} charged, in {file}")

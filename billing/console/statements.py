@@ -1,0 +1,188 @@
+"""Console pages of statements: the list, one as a page and as PDF, and issuing."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from accounts.console import NeverDeleted, Page, link, money, number, plain
+from accounts.models import Organization
+from billing.documents import pdf
+from billing.issuing import MOST_REASON, credit_note, issue, statement
+from billing.models import Statement
+
+COPIED = (
+    "issuer",
+    "kind",
+    "refers_to",
+    "organization",
+    "slug",
+    "name",
+    "month",
+    "currency",
+    "total",
+    "lines",
+    "reason",
+)
+WHICH = "Give a month and an organization for a statement, or a statement, an amount and a reason for a credit note."
+
+
+def words(help_text: str, most: int = 100) -> forms.CharField:
+    """A line of text that may stay empty."""
+    return forms.CharField(
+        required=False, max_length=most, help_text=help_text, widget=UnfoldAdminTextInputWidget, strip=True
+    )
+
+
+class StatementForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """What to issue: a statement, or a credit note."""
+
+    of_month = words("For a statement: a closed month, as 2026-10.")
+    of_organization = words("For a statement: the organization's slug.", 200)
+    credits = words("For a credit note: the statement's number, as 2026-00001.")
+    amount = words("For a credit note: dollars that are taken of it.")
+    why = words("For a credit note: the reason, which is on it.", MOST_REASON)
+
+    class Meta:
+        model = Statement
+        fields: tuple[str, ...] = ()
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if self.errors:
+            return cleaned
+        first, slug = cleaned["of_month"], cleaned["of_organization"]
+        note = (cleaned["credits"], cleaned["amount"], cleaned["why"])
+        if any(note) == bool(first or slug):
+            raise ValidationError(WHICH)
+        if any(note):
+            cleaned["document"] = credit_note(*note, by="")
+            return cleaned
+        organization = Organization.objects.filter(slug=slug).first()
+        if organization is None:
+            raise ValidationError({"of_organization": f"There is no organization {slug}."})
+        try:
+            month = date.fromisoformat(f"{first}-01")
+        except ValueError:
+            raise ValidationError({"of_month": f"{first} is no month. Write it as 2026-10."}) from None
+        cleaned["document"] = statement(month, organization, by="")
+        return cleaned
+
+
+class StatementPage(NeverDeleted, Page):
+    """Statements and credit notes, newest first. Adding one issues it; nothing changes it again."""
+
+    form = StatementForm
+    list_display = ("shown", "kind", "issued_at", "slug", "month_shown", "total_shown", "file")
+    list_filter = ("kind", "month")
+    ordering = ("-pk",)
+    search_fields = ("slug",)
+    search_help_text = "Organization"
+    change_form_after_template = "admin/billing/statement/lines.html"
+    shown_fields = (
+        *("shown", "kind", "refers_link", "issuer", "slug", "name", "month_shown", "total_exact", "currency"),
+        *("reason", "issued_at", "issued_by", "file"),
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        name = "billing_statement_pdf"
+        return [path("<int:number>/pdf/", self.admin_site.admin_view(self.pdf), name=name), *super().get_urls()]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return self.shown_fields if obj else ("of_month", "of_organization", "credits", "amount", "why")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return self.shown_fields if obj else ()
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        if obj is None:
+            kwargs["fields"] = ()
+        return super().get_form(request, obj, change, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Statement, form: Any, change: bool) -> None:
+        document = form.cleaned_data["document"]
+        for name in COPIED:
+            setattr(obj, name, getattr(document, name))
+        obj.issued_by = request.user.get_username()
+        issue(obj)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        context = dict(extra_context or {})
+        document = self.get_object(request, object_id)
+        if document is not None:
+            context["lines"] = lines(document)
+        return super().change_view(request, object_id, form_url, context)
+
+    def pdf(self, request: HttpRequest, number: int) -> HttpResponse:
+        """The document, as it goes to the organization."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        document = Statement.objects.filter(pk=number).first() if number < 2**63 else None
+        if document is None:
+            raise Http404
+        headers = {
+            "Content-Disposition": f'attachment; filename="{document}.pdf"',
+            "Cache-Control": "no-store, private",
+        }
+        return HttpResponse(pdf(document), content_type="application/pdf", headers=headers)
+
+    @display(description="Number", ordering="pk")
+    def shown(self, document: Statement) -> str:
+        """Year and number."""
+        return str(document)
+
+    @display(description="Month", ordering="month")
+    def month_shown(self, document: Statement) -> str:
+        """As 2026-10."""
+        return f"{document.month:%Y-%m}"
+
+    @display(description="Total")
+    def total_shown(self, document: Statement) -> str:
+        """In dollars."""
+        return money(document.total)
+
+    @display(description="Total")
+    def total_exact(self, document: Statement) -> str:
+        """With every digit."""
+        return plain(document.total)
+
+    @display(description="Refers to")
+    def refers_link(self, document: Statement) -> str:
+        """Leads to the statement that a credit note is of."""
+        return link(document.refers_to) if document.refers_to else "-"
+
+    @display(description="Document")
+    def file(self, document: Statement) -> str:
+        """Leads to the PDF."""
+        url = reverse("admin:billing_statement_pdf", args=[document.pk])
+        return format_html('<a href="{}" class="text-link">PDF</a>', url)
+
+
+def lines(document: Statement) -> dict[str, Any]:
+    """The table of a document's lines, by model and provider."""
+    rows = [
+        (
+            line.get("model", line.get("note")),
+            line.get("provider", ""),
+            *(
+                number(line[name]) if name in line else ""
+                for name in ("requests", "prompt_tokens", "completion_tokens")
+            ),
+            plain(Decimal(line["charge"])),
+        )
+        for line in document.lines
+    ]
+    rows.append(("Total", "", "", "", "", plain(document.total)))
+    return {"headers": ["Model", "Provider", "Requests", "Prompt tokens", "Completion tokens", "Charge"], "rows": rows}
