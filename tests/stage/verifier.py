@@ -164,6 +164,12 @@ class Books:
         reversals: dict[UUID, set[UUID]] = defaultdict(set)
         balance: dict[UUID, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
         for entry in self.ledger:
+            if entry.kind == "reprice":  # of no generation, and on accounts of its own
+                accounts = {entry.debit, entry.credit}
+                known = {f"repriced:{entry.organization}", "repriced-revenue"}, {"repriced-cost", "repriced-provider"}
+                if accounts not in known or entry.generation is not None:
+                    yield f"entry {entry.id} of a re-pricing is between {accounts}"
+                continue
             (reversals if entry.kind == "reverse" else closings)[entry.generation].add(entry.transaction)
             balance[entry.generation][entry.debit] -= Fraction(entry.amount)
             balance[entry.generation][entry.credit] += Fraction(entry.amount)
