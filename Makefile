@@ -69,9 +69,9 @@ properties: environment ## Try 400 examples of each property, 20 seeds of the si
 		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py tests/billing/test_gaps.py \
 		tests/billing/test_bill_files.py $(ARGS)
 
-races: environment ## Have 5,000 settlements settled and voided by four at once, a re-pricing applied by 60 (make test: 200, 12)
-	RACED_SETTLEMENTS=5000 RACED_REPRICINGS=30 $(BIN)/python -m pytest tests/billing/test_auditing.py \
-		tests/billing/test_repricing.py -k exactly_one_wins $(ARGS)
+races: environment ## Have 5,000 settlements settled and voided by four at once, a re-pricing applied by 60, tasks run in all orders (make test: 200, 12, 4)
+	RACED_SETTLEMENTS=5000 RACED_REPRICINGS=30 TASK_ORDERS=whole $(BIN)/python -m pytest tests/billing/test_auditing.py \
+		tests/billing/test_repricing.py tests/billing/test_tasks.py -k "exactly_one_wins or in_any_order" $(ARGS)
 
 restarts: environment ## Restart gateways 20 times (make test: once) under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)
