@@ -60,11 +60,11 @@ def make_partitions() -> None:
 
 
 def empty() -> None:
-    """Nothing used, posted, sealed, audited, closed or stated."""
+    """Nothing used, posted, priced anew, sealed, audited, closed or stated."""
     forced(
         "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
         " billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate, billing_mark,"
-        " billing_closedmonth, billing_closedsum"
+        " billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum"
     )
     with database(owner_url()) as owner:  # nobody else may
         owner.execute("alter table billing_statement disable trigger keep_statements")
