@@ -35,14 +35,18 @@ class VersionRows(ReadOnly, Rows):
         return link(version)
 
 
-class VersionForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
-    """When a version begins: at once when empty, never before now once the tariff has a price in force."""
+class DatedForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """Of what begins at a moment: at once when that is empty."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "effective_from" in self.fields:
             self.fields["effective_from"].required = False
             self.fields["effective_from"].help_text = WHEN_EMPTY
+
+
+class VersionForm(DatedForm):
+    """When a version begins: never before now once the tariff has a price in force."""
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data

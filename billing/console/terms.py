@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django import forms
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
@@ -10,18 +9,12 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 from accounts.console import Page
-from billing.console.tariffs import WHEN_EMPTY
+from billing.console.tariffs import DatedForm
 from billing.models import Terms
 
 
-class TermsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
-    """When terms begin: at once when empty, never before now."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "effective_from" in self.fields:
-            self.fields["effective_from"].required = False
-            self.fields["effective_from"].help_text = WHEN_EMPTY
+class TermsForm(DatedForm):
+    """When terms begin: never before now."""
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data

@@ -1,5 +1,6 @@
 """The starter catalog: what the installed price list says is what a generation is billed, to the last digit."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,11 +10,13 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.core.management.base import CommandParser
 from django.db import transaction
 from genai_prices import Usage
 from genai_prices import types as listed
 from genai_prices.data import providers as price_list
 
+from accounts.by import add_by
 from billing.console.proposals import decide
 from billing.models import PriceProposal, Tariff, TariffVersion, rate_name
 from billing.pricing import Rate, by_size
@@ -493,3 +496,17 @@ def test_a_bar_is_drawn_for_those_who_look() -> None:
     assert terminal.getvalue().startswith(f"\rWorking [{'#' * 10}{'.' * 30}] 1/4")
     assert terminal.getvalue().endswith(f"\rWorking [{'#' * 40}] 4/4\n")
     assert pipe.getvalue() == ""
+
+
+@pytest.mark.parametrize("failure", [KeyError, OSError])
+def test_a_user_without_a_name_runs_commands_too(failure: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> None:
+        raise failure(uid)
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    parser = CommandParser()
+    add_by(parser)
+    assert parser.parse_args([]).by == f"uid {os.getuid()}"
+    assert parser.parse_args(["--by", "ada"]).by == "ada"

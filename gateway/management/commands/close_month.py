@@ -1,12 +1,12 @@
 """`manage.py close_month`: nothing is posted to a month any more."""
 
-import getpass
 from datetime import date
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from accounts.by import add_by
 from billing.models import ClosedMonth
 
 
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Which month, and who closes it."""
         parser.add_argument("month", metavar="YYYY-MM")
-        parser.add_argument("--by", default=getpass.getuser(), metavar="NAME", help="Who closes it; by default you.")
+        add_by(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Closes it. Raises CommandError when it is no month, not over yet, or closed already."""

@@ -1,6 +1,5 @@
 """`manage.py issue_statements`: a numbered statement for each organization of a closed month."""
 
-import getpass
 from argparse import ArgumentTypeError
 from datetime import date
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from accounts.by import add_by
 from billing.documents import pdf
 from billing.issuing import issue, statement, waiting
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("month", type=month, metavar="YYYY-MM")
         parser.add_argument("--organization", metavar="SLUG", help="Of this one alone.")
         parser.add_argument("--pdf", type=Path, metavar="FOLDER", help="Where to write each as PDF.")
-        parser.add_argument("--by", default=getpass.getuser(), metavar="NAME", help="Who issues; by default you.")
+        add_by(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Issues them. Raises CommandError for who or what cannot have one, with those before issued."""

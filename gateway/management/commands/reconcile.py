@@ -1,11 +1,11 @@
 """`manage.py reconcile`: a provider's bill beside the books."""
 
-import getpass
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from accounts.by import add_by
 from accounts.console import plain
 from billing.bill_files import MOST_BYTES, BadBill, Form
 from billing.reconciling import reconcile
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--provider", required=True, metavar="SLUG")
         parser.add_argument("--form", choices=[str(form) for form in Form], default=str(Form.METERLINE))
         parser.add_argument("--csv", type=Path, metavar="FILE", help="write all lines here")
-        parser.add_argument("--by", default=getpass.getuser(), metavar="NAME", help="who does it; by default you")
+        add_by(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Compares and prints. Raises CommandError for an unknown provider and for a file that is not read."""

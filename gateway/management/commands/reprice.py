@@ -1,6 +1,5 @@
 """`manage.py reprice`: what usage would have come to by another version of its tariff; posted only when told to."""
 
-import getpass
 import sys
 from collections import defaultdict
 from datetime import date
@@ -12,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from accounts.by import add_by
 from accounts.console import plain
 from accounts.models import Organization
 from billing.models import Repricing, TariffVersion
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         parser.add_argument("--until", type=date.fromisoformat, metavar="DAY", help="the first day after it")
         parser.add_argument("--run", type=int, metavar="NUMBER", help="go on with this run, or show it")
         parser.add_argument("--apply", action="store_true", help="post what this run comes to")
-        parser.add_argument("--by", default=getpass.getuser(), metavar="NAME", help="who does it; by default you")
+        add_by(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Counts and prints, or applies. Raises CommandError for what is none, and when a run had changed."""

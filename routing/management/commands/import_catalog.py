@@ -4,13 +4,13 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
 from genai_prices.data import providers
 
+from accounts.by import add_by
 from routing.starter.price_list import Skipped
 from routing.starter.progress import Progress
 from routing.starter.starter import NOTE, UnknownVendor, plan, vendors_named
@@ -32,13 +32,14 @@ class Command(BaseCommand):
             help="Only this vendor; may be repeated.",
         )
         parser.add_argument("--dry-run", action="store_true", help="Show the difference and change nothing.")
+        add_by(parser)
         parser.add_argument("--yes", action="store_true", help="Do not ask.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Plans, shows, asks, writes. Raises CommandError."""
         try:
             vendors = vendors_named(options["provider"])
-            starter = plan(vendors, providers, _now(), getuser())
+            starter = plan(vendors, providers, _now(), options["by"])
         except UnknownVendor as error:
             raise CommandError(str(error)) from None
         for line in starter.lines:
@@ -55,7 +56,7 @@ class Command(BaseCommand):
             return
         with transaction.atomic():
             take_turn()
-            again = plan(vendors, providers, _now(), getuser())
+            again = plan(vendors, providers, _now(), options["by"])
             if again.lines != starter.lines:
                 raise CommandError("The catalog changed meanwhile. Nothing was imported; run it again.")
             again.write(Progress("Importing", again.size(), sys.stderr))
