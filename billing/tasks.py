@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import time
 
 from celery import shared_task
 from django.conf import settings
@@ -17,6 +18,7 @@ from billing.rollups import prune_usage, roll_up_usage
 from billing.sealing import seal, sum_closed
 
 MONTHS_AHEAD = 3
+TURN_SECONDS = 5.0  # that counting a re-pricing keeps a worker from what else is due
 PRUNED_AT_ONCE = 10_000
 GAP, DEAD = (f"{span.total_seconds()} seconds" for span in (LONGEST_GAP, DEAD_AFTER))
 
@@ -95,9 +97,14 @@ def audit_books() -> None:
 
 @shared_task(name="billing.count_repricing")
 def count_repricing(run: int) -> None:
-    """Counts a re-pricing from where it is, until it is counted or told to stop."""
+    """Counts a re-pricing from where it is, until it is counted or told to stop; in turns, so that a worker which does
+    one thing at a time audits and ends dead holds in between.
+    """
+    until = time.monotonic() + TURN_SECONDS
     while count(run):
-        pass
+        if time.monotonic() >= until:
+            count_repricing.delay(run)
+            return
 
 
 @shared_task(name="billing.apply_repricing")

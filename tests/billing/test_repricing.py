@@ -15,12 +15,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Sum
 
-from billing import repricing
+from billing import repricing, tasks
 from billing.auditing import audit
 from billing.models import AccountDay, Budget, LedgerEntry, Repricing, Tariff, TariffVersion, Terms, Usage
 from billing.models import Counter as Window
 from billing.repricing import Outcome, apply, count
 from billing.sealing import seal, sum_closed
+from gateway.celery import app as product
 from tests.console.browser import make_usage
 from tests.stage.backbone import app_url, books, database, owner_url
 from tests.stage.books import empty, findings, forced, fresh_books, make_whole
@@ -49,7 +50,6 @@ def fresh(database: None) -> Iterator[None]:
 @pytest.fixture
 def tariff(fresh: None) -> Tariff:
     """$0.4 / $0.44 a million tokens in, $1.6 / $1.76 out; what `make_usage` makes is by it."""
-    forced("truncate billing_repricing, billing_repricingsum")
     empty()
     return make_tariff(input=("0.4", "0.44"), output=("1.6", "1.76"))
 
@@ -389,3 +389,26 @@ def test_the_command_posts_nothing_unless_told_to(tariff: Tariff) -> None:
     with pytest.raises(CommandError, match="no such version"):
         call_command("reprice", "none", **days, stdout=out)
     assert Repricing.objects.count() == 1 and len(posted()) == 1
+
+
+def test_a_long_count_leaves_the_worker_to_others_between_its_turns(
+    tariff: Tariff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that does one thing at a time would else audit nothing, and end no dead hold, for minutes."""
+    alice = make_tenant("alice")
+    for _ in range(3):
+        used(alice, tariff)
+    run = Repricing.objects.create(version=dearer(tariff), first=MONTH, until=END, asked_by="finance")
+    monkeypatch.setattr(repricing, "PAGE", 1)
+    monkeypatch.setattr(tasks, "TURN_SECONDS", 0.0)
+    queue = product.conf.task_default_queue  # which no worker of the tests reads; others' console may write to it
+    with product.connection_for_read() as broker:
+        broker.default_channel.queue_purge(queue)
+        tasks.count_repricing(run.pk)
+        turns = 1
+        while (sent := broker.default_channel.basic_get(queue, no_ack=True)) is not None:
+            if sent.headers["task"] == "billing.count_repricing":
+                tasks.count_repricing(run.pk)
+                turns += 1
+    run.refresh_from_db()
+    assert (turns, run.state, run.done) == (4, "counted", 3)

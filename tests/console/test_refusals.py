@@ -43,7 +43,7 @@ def test_a_stranger_learns_nothing_from_it() -> None:
 
 
 def test_a_value_that_no_column_takes_is_told_on_a_page() -> None:
-    """Of each list: by its name and by each kind of column, in a search, and in the address of a row."""
+    """Of each list: by its name and by each kind of column, and in the address of a row."""
     client, kinds = console(), set()
     for admin in site._registry.values():
         meta = admin.model._meta
