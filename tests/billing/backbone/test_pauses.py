@@ -154,7 +154,7 @@ def test_nobody_is_given_the_money_of_streams_that_may_go_on(
         first.until_ready()
         second.until_ready()
         answers, others = run(scenario(first, second, way))
-    assert [answer.final for answer in answers] == [True] * STREAMS
+    assert [(answer.status, answer.body[-300:]) for answer in answers if not answer.final] == []
     refused = [answer for answer in others if answer.status == 402]
     print(f"{len(others)} others, {len(refused)} of them refused while the money was held")
     assert len(refused) >= 1
