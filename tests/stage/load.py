@@ -93,6 +93,13 @@ class Clients:
             answer.ended = time.monotonic()
         return answer
 
+    async def insist(self, url: str, secret: str, model: str, **body: Any) -> Answer:
+        """An answer other than "try again shortly", which a busy machine gives when a hold takes too long."""
+        while True:
+            answer = await self.ask(url, secret, model, **body)
+            if answer.status != 503:
+                return answer
+
 
 async def keep_asking(
     clients: int, until: Callable[[], bool], ask: Callable[[int], "asyncio.Future[Answer] | Any"]

@@ -117,6 +117,7 @@ def test_a_soft_budget_leaves_all_offers_as_they_are(alice: Tenant) -> None:
 
 
 def test_a_cap_that_a_limit_of_tokens_can_never_let_through_is_lowered(alice: Tenant) -> None:
+    until(minute_has_room, 20)
     limit(alice, 4000)
     budget(alice, "100")
     found = asked(offers(alice, ("0", "0.01", 4096), tokens=1000, least=250))

@@ -122,10 +122,14 @@ def test_nobody_is_given_the_money_of_streams_that_may_go_on(
     async def scenario(away_one: Gateway, other: Gateway, way: Gate) -> tuple[list[Answer], list[Answer]]:
         async with Clients() as clients:
             streams = [
-                asyncio.create_task(clients.ask(away_one.url, alice.secret, long, stream=True, max_tokens=CAP))
+                asyncio.create_task(clients.insist(away_one.url, alice.secret, long, stream=True, max_tokens=CAP))
                 for _ in range(STREAMS)
             ]
-            await asyncio.to_thread(until, lambda: held(alice) == STREAMS, 30)
+            # One whose first part had not come would have waited for too long when the process looks again.
+            await asyncio.to_thread(
+                until, lambda: sum(b'"content"' in each.body for each in clients.journal) == STREAMS, 30
+            )
+            assert await asyncio.to_thread(held, alice) == STREAMS
             others: list[Answer] = []
             over = asyncio.Event()
 
