@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test conformance pairs agents faults attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench lock environment
+.PHONY: help run manage test slow conformance pairs agents faults attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,11 @@ run: environment ## Run everything here, with a demo, until Ctrl-C
 manage: environment ## Run a manage.py command on what `make run` has started: make manage ARGS="import_catalog"
 	@$(BIN)/python manage.py $(ARGS)
 
-test: environment ## Run all tests, against a real PostgreSQL and Valkey
-	$(BIN)/python -m pytest -n logical $(ARGS)
+test: environment ## Run the tests, against a real PostgreSQL and Valkey
+	$(BIN)/python -m pytest -n logical -m "not slow" $(ARGS)
+
+slow: environment ## Run the tests that make test leaves out: upgrade, restart, install and measure, with engines of their own
+	$(BIN)/python -m pytest -n logical -m slow $(ARGS)
 
 attacks: environment ## Attack on the whole scale (make test: a third of it)
 	ATTACKS=whole READERS=250,1000 $(BIN)/python -m pytest tests/attacks $(ARGS)
@@ -38,7 +41,7 @@ reads: environment ## Read the books 250, 1,000 and 5,000 at once while others p
 plans: environment ## Fill a million counters after the plans are kept (make test: 50,000)
 	COUNTERS=1000000 $(BIN)/python -m pytest tests/billing/backbone/test_plans.py $(ARGS)
 
-fuzz: environment ## Send 100,000 mutilated bodies (make test: 2,000), and all that the OpenAPI document covers (a third)
+fuzz: environment ## Send 100,000 mutilated bodies (make test: 1,000), and all that the OpenAPI document covers (a fifth)
 	FUZZED_BODIES=100000 DOCUMENTED=whole $(BIN)/python -m pytest tests/door/test_request_bodies.py \
 		tests/endpoints/test_schemathesis.py $(ARGS)
 
@@ -64,7 +67,7 @@ kills: environment ## Kill engines' first starts 20 times, take the database awa
 	KILLED_STARTS=20 AWAY_SECONDS=20 $(BIN)/python -m pytest -s tests/deploy/test_engines.py \
 		tests/billing/backbone/test_database_away.py $(ARGS)
 
-properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 40, 1, one in ten)
+properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 20, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
 		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py tests/billing/test_gaps.py \
 		tests/billing/test_bill_files.py $(ARGS)
@@ -73,7 +76,7 @@ races: environment ## Have 5,000 settlements settled and voided by four at once,
 	RACED_SETTLEMENTS=5000 RACED_REPRICINGS=30 TASK_ORDERS=whole $(BIN)/python -m pytest tests/billing/test_auditing.py \
 		tests/billing/test_repricing.py tests/billing/test_tasks.py -k "exactly_one_wins or in_any_order" $(ARGS)
 
-restarts: environment ## Restart gateways 20 times (make test: once) under load, direct and behind nginx, by one process and two
+restarts: environment ## Restart gateways 20 times (make slow: once) under load, direct and behind nginx, by one process and two
 	$(BIN)/python -m tests.restarts $(ARGS)
 
 pauses: environment ## Pause gateways, and cut them off, for 40 seconds (make test: makes their leases old)

@@ -18,7 +18,7 @@ from tests.stage.plugin import WORKER
 from tests.stage.product import Gateway, running
 
 # How fast examples are made says more of the machine than of us.
-settings.register_profile("reduced", max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("reduced", max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("whole", max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PROPERTIES", "reduced"))
 

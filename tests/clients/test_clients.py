@@ -16,7 +16,7 @@ from tests.stage.product import Gateway, synchronize
 from tests.stage.shelf import make_model, make_provider
 
 SAID = "good day to you"
-CLIENTS = ["openai_node.mjs", "ai_sdk.mjs", "langchain_openai_chat", "llm_chat"]
+CLIENTS = ["openai_node.mjs", pytest.param("ai_sdk.mjs", marks=pytest.mark.slow), "langchain_openai_chat", "llm_chat"]
 
 
 class Client:

@@ -3,7 +3,6 @@
 from html.parser import HTMLParser
 from typing import Any
 
-import pytest
 from django.urls import reverse
 from django.utils.html import escape
 
@@ -13,12 +12,10 @@ from routing.models import Credential, Model, Offer, Policy, Provider
 from tests.console.browser import PAGES, addresses, console, make_attempt, make_entry, make_rows, url
 from tests.stage.cast import make_tenant
 
-# At most 200 characters each, which is what names may have.
-PAYLOADS = (
-    "<script>alert(1)</script>\"><img src=x onerror=alert(1)>'><svg/onload=alert(1)></title><script>alert(1)</script>"
-    "</textarea><script>alert(1)</script>\u2028-->",
-    "{{ 7|add:7 }}{% debug %}<a href=javascript:alert(1)>x</a><div x-data x-init=alert(1)>"
-    "<b hx-get=/console/alert hx-trigger=load>[x](javascript:alert(1))<iframe srcdoc=alert(1)>",
+# At most 200 characters, which is what names may have.
+PAYLOAD = (
+    "</title></textarea>\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7|add:7 }}{% debug %}"
+    "<a href=javascript:alert(1)>x<b hx-get=/alert><i x-init=alert(1)><iframe srcdoc=alert(1)>\u2028"
 )
 
 
@@ -33,9 +30,8 @@ def plan_of(text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_it_shows_what_others_wrote_as_text(payload: str) -> None:
-    tenant = make_tenant("mallory")
+def test_it_shows_what_others_wrote_as_text() -> None:
+    payload, tenant = PAYLOAD, make_tenant("mallory")
     made = make_rows(tenant)
     slug = tenant.organization.slug
     try:
@@ -111,8 +107,7 @@ def payload_is_text(response: Any, payload: str) -> int:
     return len(html.split(escape(payload))) - 1
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_the_search_for_running_payloads_finds_them(payload: str) -> None:
+def test_the_search_for_running_payloads_finds_them() -> None:
     page = Running()
-    page.feed(f"<p>{payload}</p>")
-    assert len(page.found) >= 4
+    page.feed(f"<p>{PAYLOAD}</p>")
+    assert len(page.found) >= 6

@@ -344,7 +344,7 @@ def state() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_measures_the_gateway_and_tells_what_it_did_not(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         results = program.run({"meterline"}, TINY, state)

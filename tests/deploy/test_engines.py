@@ -239,6 +239,7 @@ def test_a_second_start_keeps_data_passwords_and_ports_and_leaves_a_taken_one_to
         assert running.urls == moved
 
 
+@pytest.mark.slow
 def test_two_first_starts_at_once_do_not_meet_and_change_nothing_that_they_did_not_make(open_folder: Path) -> None:
     users = Path("/etc/passwd").read_bytes()
     before = not_ours()
@@ -259,6 +260,7 @@ def test_a_held_state_is_refused_and_its_holder_undisturbed(running: engines.Eng
         assert valkey.ping() is True
 
 
+@pytest.mark.slow
 def test_what_a_killed_supervisor_left_is_ended_and_its_data_kept(made: Path) -> None:
     supervised = Supervised(made)
     urls = supervised.urls()
@@ -388,6 +390,7 @@ def test_a_folder_not_yet_given_away_is_finished_and_one_in_use_is_not(open_fold
 
 
 @as_root_only
+@pytest.mark.slow
 def test_root_is_served_from_a_folder_that_nobody_else_can_enter(open_folder: Path, tmp_path: Path) -> None:
     """As with a clone in root's home: PostgreSQL's user reaches neither the state nor the wheels.
 
@@ -425,7 +428,7 @@ def test_root_is_served_from_a_folder_that_nobody_else_can_enter(open_folder: Pa
     assert list(trap.iterdir()) == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @as_root_only
 def test_root_and_another_user_work_side_by_side_and_not_on_each_others_state(open_folder: Path) -> None:
     """Each from a clone of their own, in either order, and at the same time."""
@@ -447,6 +450,7 @@ def test_root_and_another_user_work_side_by_side_and_not_on_each_others_state(op
     assert "belongs to another user (uid 0). Set METERLINE_STATE to a folder of your own" in complaint
 
 
+@pytest.mark.slow
 def test_a_stop_is_the_end_of_what_was_started_and_of_no_program_that_only_names_the_folder(made: Path) -> None:
     """Such as an editor, or a backup, that the same user points at it."""
     with subprocess.Popen(

@@ -325,7 +325,7 @@ def _arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_uses_engines_that_the_environment_names_and_changes_nothing_that_it_did_not_make(open_folder: Path) -> None:
     """By another user, from a clone of their own, where we can be one: engines of their own are `test_engines`'s."""
     who: dict[str, Any] = {"state": open_folder / "named"}

@@ -24,7 +24,7 @@ from tests.stage.load import Answer, Clients, keep_asking
 from tests.stage.product import ROOT, Gateway, environment, free_port, until
 from tests.stage.verifier import Books
 
-pytestmark = [pytest.mark.backbone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.backbone, pytest.mark.timeout(600)]
 
 MIGRATE = ("manage.py", "migrate", "--noinput", "--verbosity", "0")
 BEGIN = """

@@ -22,7 +22,7 @@ from tests.stage.shelf import make_model, make_provider
 
 LIMIT = 32 * 1024 * 1024
 MiB = 1024 * 1024
-FUZZED = int(os.environ.get("FUZZED_BODIES", "2000"))
+FUZZED = int(os.environ.get("FUZZED_BODIES", "1000"))
 
 
 @pytest.fixture

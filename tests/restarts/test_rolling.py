@@ -15,7 +15,7 @@ from tests.stage.cast import Tenant
 from tests.stage.product import until
 from tests.stage.shelf import make_model, make_provider
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 RESTARTS = int(os.environ.get("RESTARTS", "1"))
 RATE = float(os.environ.get("RESTARTS_RATE", "10"))

@@ -17,7 +17,7 @@ from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, running, synchronize
 from tests.stage.shelf import add_offer, make_model, make_provider
 
-REQUESTS = int(os.environ.get("FAULT_REQUESTS", "600"))
+REQUESTS = int(os.environ.get("FAULT_REQUESTS", "300"))
 CLIENTS = 8
 
 

@@ -59,11 +59,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two for a core: half of the time a test waits, for a provider that is silent, a deadline, another process.
+    """Five for two cores: half of the time a test waits, for a provider that is silent, a deadline, another process.
 
     On one cluster that is named they share the roles, which have so many connections: one for a core.
     """
-    return len(os.sched_getaffinity(0)) * (1 if os.environ.get("DATABASE_URL") else 2)
+    cores = len(os.sched_getaffinity(0))
+    return cores if os.environ.get("DATABASE_URL") else cores * 5 // 2
 
 
 @pytest.hookimpl(trylast=True)  # after they were shuffled

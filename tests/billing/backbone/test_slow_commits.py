@@ -19,7 +19,7 @@ from tests.stage.backbone import backbone, run, settled, speaking_to, wanted
 from tests.stage.cast import make_tenant
 from tests.stage.verifier import Books
 
-pytestmark = pytest.mark.backbone
+pytestmark = [pytest.mark.slow, pytest.mark.backbone]
 
 A_SECOND = 50  # requests, over both gateways
 SECONDS = 6

@@ -93,7 +93,7 @@ def mutated(draw: st.DrawFn, whole: Any) -> Any:
     return made
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(mutated(FULLER))
 def test_a_clients_body(sent: Any) -> None:
     for counts in (False, True):
@@ -105,7 +105,7 @@ def test_a_clients_body(sent: Any) -> None:
             assert error.message
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(mutated(CHAT))
 def test_a_chat_body(sent: Any) -> None:
     try:
@@ -119,7 +119,7 @@ def test_a_chat_body(sent: Any) -> None:
 EVENTS = [event for case in STREAMS for event in opened(stream_of(case))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(st.sampled_from(EVENTS).flatmap(mutated), st.booleans())
 def test_a_providers_event(event: Any, whole: bool) -> None:
     asked = {**ASKED, "web_search_options": {}, "logprobs": True}

@@ -165,7 +165,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
     return {"contents": contents}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(conversations())
 def test_any_conversation(sent: dict[str, Any]) -> None:
     # What the chat form does not tell apart: a result whose one field is `output` is its text.
