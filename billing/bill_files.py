@@ -33,14 +33,14 @@ from io import StringIO
 from typing import Any, NamedTuple
 
 from billing.gaps import Cell, Side, plus
-from billing.pricing import PARTS_OF_INPUT, PARTS_OF_OUTPUT, ZERO
+from billing.pricing import COUNTED, PARTS_OF_INPUT, PARTS_OF_OUTPUT, ZERO
 
 MOST_BYTES = 16 << 20  # a file
 MOST_LINES = 200_000
 MOST_COLUMNS = 100
 MOST_TEXT = 200  # characters of a name
 MOST_DAYS = 400
-ITEMS = ("input", *PARTS_OF_INPUT, "output", *PARTS_OF_OUTPUT, "web_search")
+ITEMS = ("input", *PARTS_OF_INPUT, "output", *PARTS_OF_OUTPUT, *COUNTED)
 
 COUNT = re.compile(r"\d{1,15}(?:\.0+)?", re.ASCII)
 MONEY = re.compile(r"-?\d{1,12}(?:\.\d{1,40})?(?:[eE]-\d{1,2})?", re.ASCII)

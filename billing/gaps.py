@@ -20,7 +20,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
-from billing.pricing import PARTS_OF_INPUT, PARTS_OF_OUTPUT, ZERO
+from billing.pricing import EACH, PARTS_OF_INPUT, PARTS_OF_OUTPUT, ZERO
 
 WHOLE = dict.fromkeys(PARTS_OF_INPUT, "input") | dict.fromkeys(PARTS_OF_OUTPUT, "output")
 DECIMALS = 12
@@ -49,7 +49,7 @@ class Side(NamedTuple):
     @property
     def tokens(self) -> int:
         """All tokens together."""
-        return sum(count for item, count in self.counts.items() if item not in ("web_search", "request"))
+        return sum(count for item, count in self.counts.items() if item not in EACH)
 
 
 NOTHING = Side(0, {}, ZERO)

@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import connection, models
 from django.db.models.functions import Coalesce
 
@@ -59,6 +60,11 @@ class TariffVersion(models.Model):
 
     tariff = models.ForeignKey(Tariff, on_delete=models.PROTECT, related_name="versions")
     effective_from = models.DateTimeField()
+    marginal = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request.",
+    )
     note = models.CharField(max_length=200, blank=True)
 
     class Meta:
@@ -69,7 +75,7 @@ class TariffVersion(models.Model):
 
 
 class Item(models.TextChoices):
-    """What a rate is for. Token rates are dollars per million tokens, the last two dollars each."""
+    """What a rate is for. Token rates are dollars per million tokens, the last four dollars each."""
 
     INPUT = "input", "Input tokens"
     CACHED_INPUT = "cached_input", "Cached input tokens"
@@ -77,17 +83,29 @@ class Item(models.TextChoices):
     CACHE_WRITE_1H = "cache_write_1h", "Cache writes, 1 hour"
     AUDIO_INPUT = "audio_input", "Audio input tokens"
     IMAGE_INPUT = "image_input", "Image input tokens"
+    VIDEO_INPUT = "video_input", "Video input tokens"
     OUTPUT = "output", "Output tokens"
     REASONING = "reasoning", "Reasoning tokens"
     AUDIO_OUTPUT = "audio_output", "Audio output tokens"
+    IMAGE_OUTPUT = "image_output", "Image output tokens"
     REQUEST = "request", "A request"
     WEB_SEARCH = "web_search", "A web search"
+    IMAGE = "image", "An image made"
+    SECOND = "second", "A second of sound or video"
+
+
+# A class of service; rates for the ordinary one name none.
+service_class = RegexValidator(
+    r"\A(?!(?:auto|default|standard)\Z)[a-z0-9_.-]*\Z",
+    "Lower-case letters, digits, '_', '.' and '-'; of the ordinary class, empty.",
+)
 
 
 class Rate(models.Model):
     """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`).
 
-    It holds for requests whose whole prompt is of more than `above` tokens, up to the item's next rate by size.
+    It holds for requests whose whole prompt is of more than `above` tokens, up to the item's next rate by size, and
+    that were served as `service_tier`, where the item has none of the ordinary rates then.
 
     Below a million dollars, so that no product with a count needs more digits than `Decimal` and `numeric(24,12)` have.
     """
@@ -97,12 +115,22 @@ class Rate(models.Model):
     above = models.PositiveIntegerField(
         "prompts above", default=0, db_default=0, help_text="Tokens of the whole prompt, exclusive. 0: of any size."
     )
+    service_tier = models.CharField(
+        max_length=32,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[service_class],
+        help_text="A class of service, such as flex or priority. Empty: the ordinary one.",
+    )
     cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
     charge = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["version", "item", "above"], name="one_rate_an_item_and_size"),
+            models.UniqueConstraint(
+                fields=["version", "item", "above", "service_tier"], name="one_rate_an_item_size_and_class"
+            ),
             models.CheckConstraint(
                 condition=models.Q(cost__isnull=True) | models.Q(cost__gte=0), name="cost_not_negative"
             ),
@@ -112,7 +140,7 @@ class Rate(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{rate_name(self.item, self.above)}: {self.charge}"
+        return f"{rate_name(self.item, self.above, self.service_tier)}: {self.charge}"
 
 
 class Terms(models.Model):
@@ -427,7 +455,7 @@ class Usage(models.Model):
     provider = models.TextField()
     upstream_model = models.TextField()
     upstream_id = models.TextField(blank=True)
-    service_tier = models.TextField(null=True, blank=True)  # the class of service that was served; NULL: not said
+    service_tier = models.TextField(null=True, blank=True)  # the class of service, served or else asked; NULL: not said
     stream = models.BooleanField()
     end_user = models.TextField(blank=True)
     metadata = models.JSONField(default=dict)
@@ -449,6 +477,10 @@ class Usage(models.Model):
     reasoning_tokens = models.IntegerField()
     audio_output_tokens = models.IntegerField()
     web_searches = models.IntegerField()
+    video_input_tokens = models.IntegerField(default=0, db_default=0)
+    image_output_tokens = models.IntegerField(default=0, db_default=0)
+    images = models.IntegerField(default=0, db_default=0)
+    seconds = models.IntegerField(default=0, db_default=0)
     basis = models.TextField(choices=Basis.choices)
     suspect = models.BooleanField()  # the provider's counts were refused
     tariff_version = models.BigIntegerField(null=True)

@@ -3,16 +3,27 @@
 A token rate is dollars per million tokens with at most six decimals, so an amount has at most twelve and
 `numeric(24,12)` holds it exactly. An item without a rate of its own is part of its parent (cached input of input,
 reasoning of output); with one it leaves the parent's count, since counts are inclusive (see `billing/tokens.py`).
+Pictures that were made and seconds are in the tokens as well where there are tokens: they are billed only by a rate of
+their own, and one that is missing is missed only where there are none.
 
 Rates may depend on the size of the prompt (`Prices`). The size is a threshold on the whole request, not a margin: a
 prompt of one token more than it has every token of the request, the answer's too, at the other rate. So Google prices
 "prompts > 200k tokens", Anthropic inputs above 200k and OpenAI inputs above 272k, and so `genai-prices` computes its
 `TieredPrices` (`total_input_tokens > tier.start`). It is the size of the whole prompt, cached tokens included.
+
+A version that is `marginal` has only the tokens of the prompt beyond a size at that size's rates. The prompt is laid
+out in the order of `PARTS_OF_INPUT`, what is plain input last: what is cached is a prompt's beginning. The answer, and
+what is counted beside the tokens, is at the rates of the size that the whole prompt has, as without.
+
+Rates may depend on the class of service, too (`Prices.classes`): an item for which a class has rates goes by these
+alone, at every size; the others keep the ordinary ones.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import reduce
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,13 +39,25 @@ PARTS_OF_INPUT = {
     "cache_write_1h": "cache_write_1h",
     "audio_input": "audio_input",
     "image_input": "image_input",
+    "video_input": "video_input",
 }
-PARTS_OF_OUTPUT = {"reasoning": "reasoning", "audio_output": "audio_output"}
+PARTS_OF_OUTPUT = {"reasoning": "reasoning", "audio_output": "audio_output", "image_output": "image_output"}
+# Items that are no tokens, and what counts them. Dollars each, as a request is.
+COUNTED = {"web_search": "web_searches", "image": "images", "second": "seconds"}
+EACH = frozenset({"request", *COUNTED})
+# Words for the class of service that ordinary rates are for; "" and "auto" leave it to the provider.
+DEFAULT_CLASS = ("default", "standard")
+ORDINARY = frozenset({"", "auto", *DEFAULT_CLASS})
+
+
+def service_word(service: object) -> str:
+    """The word among an offer's parameters that says that its prices have rates for a class of service."""
+    return f"service_tier={str(service).lower()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Dollars for one item: per million tokens, or each for `request` and `web_search`. None: unknown.
+    """Dollars for one item: per million tokens, or each for those of `EACH`. None: unknown.
 
     `said`: both as text, for every bill's lines.
     """
@@ -69,7 +92,7 @@ class Line(msgspec.Struct, frozen=True):
         if price is None:
             return None
         amount = price * self.quantity
-        return amount if self.item in ("request", "web_search") else amount * MILLIONTH
+        return amount if self.item in EACH else amount * MILLIONTH
 
 
 class Priced(msgspec.Struct, frozen=True):
@@ -80,30 +103,92 @@ class Priced(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-def lines(tokens: Tokens, rates: Rates) -> tuple[Line, ...]:
+class Sheet(msgspec.Struct, frozen=True):
+    """Rates as they are applied, made once for every request (`sheet`): only what has a rate is looked at.
+
+    - `input`, `output`: the wholes' rates; `inputs`, `outputs`: their parts', each an item and the count it goes by
+    - `request`: its line, if it has a rate; `each`: the rates of what is counted beside the tokens, None: none
+    - `stretches`: of a marginal version, the prompt's rates up to each size; empty: it has one rate an item
+    """
+
+    input: Rate
+    inputs: tuple[tuple[str, str, Rate], ...]
+    output: Rate
+    outputs: tuple[tuple[str, str, Rate], ...]
+    request: tuple[Line, ...]
+    each: tuple[tuple[str, str, Rate | None], ...]
+    stretches: tuple[tuple[int, Rates], ...] = ()
+
+
+def sheet(rates: Rates, stretches: tuple[tuple[int, Rates], ...] = ()) -> Sheet:
+    """The sheet of rates by item."""
+    return Sheet(
+        rates.get("input", UNKNOWN),
+        tuple((item, part, rates[item]) for item, part in PARTS_OF_INPUT.items() if item in rates),
+        rates.get("output", UNKNOWN),
+        tuple((item, part, rates[item]) for item, part in PARTS_OF_OUTPUT.items() if item in rates),
+        (Line("request", 1, rates["request"]),) if "request" in rates else (),
+        tuple((item, counted, rates.get(item)) for item, counted in COUNTED.items()),
+        stretches,
+    )
+
+
+def lines(tokens: Tokens, by: Sheet) -> tuple[Line, ...]:
     """The lines of a bill: every item with a quantity, none counted twice. A missing rate is an unknown price."""
     found: list[Line] = []
-    for whole, rest, parts in (
-        ("input", tokens.prompt, PARTS_OF_INPUT),
-        ("output", tokens.completion, PARTS_OF_OUTPUT),
-    ):
-        for item, part in parts.items():
-            # Counts that overlap (a cached image) must not add up to more than the whole.
-            if item in rates and (quantity := min(getattr(tokens, part), rest)):
-                found.append(Line(item, quantity, rates[item]))
+    # Counts that overlap (a cached image) must not add up to more than the whole.
+    if by.stretches:
+        found += _stretched(tokens, by.stretches)
+    else:
+        rest = tokens.prompt
+        for item, part, rate in by.inputs:
+            if quantity := min(getattr(tokens, part), rest):
+                found.append(Line(item, quantity, rate))
                 rest -= quantity
         if rest:
-            found.append(Line(whole, rest, rates.get(whole, UNKNOWN)))
-    if "request" in rates:
-        found.append(Line("request", 1, rates["request"]))
-    if tokens.web_searches:
-        found.append(Line("web_search", tokens.web_searches, rates.get("web_search", UNKNOWN)))
+            found.append(Line("input", rest, by.input))
+    rest = tokens.completion
+    for item, part, rate in by.outputs:
+        if quantity := min(getattr(tokens, part), rest):
+            found.append(Line(item, quantity, rate))
+            rest -= quantity
+    if rest:
+        found.append(Line("output", rest, by.output))
+    found += by.request
+    if tokens.web_searches or tokens.images or tokens.seconds:
+        for item, counted, one in by.each:
+            # Tokens say it as well, if there are any; nothing else says that there was a search.
+            if (quantity := getattr(tokens, counted)) and (one or item == "web_search" or not tokens.total):
+                found.append(Line(item, quantity, one or UNKNOWN))
     return tuple(found)
 
 
-def price(tokens: Tokens, rates: Rates) -> Priced:
-    """What `tokens` cost and are charged under `rates`. Amounts are >= 0 and exact; one unknown line makes None."""
-    bill = lines(tokens, rates)
+def _stretched(tokens: Tokens, stretches: tuple[tuple[int, Rates], ...]) -> Iterator[Line]:
+    """The lines of a prompt of which each stretch, up to so many tokens, has rates of its own."""
+    laid: list[tuple[str, int]] = []
+    rest = tokens.prompt
+    for item, part in PARTS_OF_INPUT.items():
+        if any(item in rates for _, rates in stretches) and (quantity := min(getattr(tokens, part), rest)):
+            laid.append((item, quantity))
+            rest -= quantity
+    laid.append(("input", rest))
+    found: dict[tuple[str, Rate], int] = {}
+    begin = 0
+    for item, quantity in laid:
+        start = 0
+        for end, rates in stretches:
+            if (here := min(end, begin + quantity) - max(start, begin)) > 0:
+                named = item if item in rates else "input"
+                place = named, rates.get(named, UNKNOWN)
+                found[place] = found.get(place, 0) + here
+            start = end
+        begin += quantity
+    return (Line(item, quantity, rate) for (item, rate), quantity in found.items())
+
+
+def price(tokens: Tokens, by: Sheet) -> Priced:
+    """What `tokens` cost and are charged by a sheet. Amounts are >= 0 and exact; one unknown line makes None."""
+    bill = lines(tokens, by)
     cost: Decimal | None = ZERO
     charge: Decimal | None = ZERO
     for line in bill:
@@ -152,9 +237,21 @@ class WorstCase(msgspec.Struct, frozen=True):
         return WorstCase(max(self.fixed, other.fixed), max(self.rate, other.rate))
 
 
+class Extras(msgspec.Struct, frozen=True):
+    """What a request may be billed for beside tokens, at most."""
+
+    searches: int = 0
+    images: int = 0
+    seconds: int = 0
+
+
+NO_EXTRAS = Extras()
+
+
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The dearest rates of a tariff version, in dollars: an input token, an output token, a request, a web search.
+    """The dearest rates of a tariff version, in dollars: an input token, an output token, a request, and each of what
+    is counted beside the tokens.
 
     None: unknown.
     """
@@ -163,22 +260,31 @@ class Ceiling:
     output: Decimal | None
     request: Decimal | None
     search: Decimal | None = None
+    image: Decimal | None = ZERO
+    second: Decimal | None = ZERO
 
-    def worst(self, input_tokens: int, copies: int, searches: int = 0) -> WorstCase:
-        """The worst case of a request of at most `input_tokens` and `searches` that asks for `copies` answers."""
-        fixed = self.fixed(input_tokens, searches)
+    def worst(self, input_tokens: int, copies: int, extras: Extras = NO_EXTRAS) -> WorstCase:
+        """The worst case of a request of at most `input_tokens` and `extras` that asks for `copies` answers."""
+        fixed = self.fixed(input_tokens, extras)
         if fixed is None or self.output is None:
             return WorstCase(None, None)
         return WorstCase(fixed, self.output * copies)
 
-    def fixed(self, input_tokens: int, searches: int) -> Decimal | None:
+    def fixed(self, input_tokens: int, extras: Extras) -> Decimal | None:
         """Dollars, at most, whatever is written."""
         if self.input is None or self.request is None:
             return None
         fixed = self.input * input_tokens + self.request
-        if not searches:
+        if extras is NO_EXTRAS:
             return fixed
-        return None if self.search is None else fixed + self.search * searches
+        for count, each in (
+            (extras.searches, self.search), (extras.images, self.image), (extras.seconds, self.second)
+        ):  # fmt: skip
+            if count:
+                if each is None:
+                    return None
+                fixed += each * count
+        return fixed
 
     def worst_continued(self, input_tokens: int) -> WorstCase:
         """The worst case of an answer that one offer begins and another ends, if this is `over` the ceilings of both.
@@ -191,9 +297,9 @@ class Ceiling:
             return once
         return WorstCase(once.fixed * 2, once.rate + self.input)
 
-    def price(self, input_tokens: int, output_tokens: int, searches: int = 0) -> Decimal | None:
-        """Dollars, at most, for so many tokens and searches, all answers together; None: unknown."""
-        fixed = self.fixed(input_tokens, searches)
+    def price(self, input_tokens: int, output_tokens: int, extras: Extras = NO_EXTRAS) -> Decimal | None:
+        """Dollars, at most, for so many tokens and `extras`, all answers together; None: unknown."""
+        fixed = self.fixed(input_tokens, extras)
         return None if fixed is None or self.output is None else fixed + self.output * output_tokens
 
     def over(self, other: "Ceiling") -> "Ceiling":
@@ -203,6 +309,8 @@ class Ceiling:
             _dearer(self.output, other.output),
             _dearer(self.request, other.request),
             _dearer(self.search, other.search),
+            _dearer(self.image, other.image),
+            _dearer(self.second, other.second),
         )
 
 
@@ -214,15 +322,21 @@ def ceiling(rates: Rates) -> Ceiling:
         None if charge_out is None else charge_out.scaleb(-6),
         rates["request"].charge if "request" in rates else ZERO,
         rates["web_search"].charge if "web_search" in rates else None,
+        rates["image"].charge if "image" in rates else ZERO,
+        rates["second"].charge if "second" in rates else ZERO,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The ceilings of a tariff version by size of prompt: `base`, and from a size (exclusive) on a higher one."""
+    """The ceilings of a tariff version by size of prompt: `base`, and from a size (exclusive) on a higher one.
+
+    Over every class of service, since a provider may choose; `asked`: of a request that asks for one, by that.
+    """
 
     base: Ceiling
     steps: tuple[tuple[int, Ceiling], ...] = ()
+    asked: Mapping[str, "Ceilings"] = field(default_factory=dict)
 
     def at(self, input_tokens: int) -> Ceiling:
         """The one over every prompt of at most `input_tokens`."""
@@ -233,6 +347,12 @@ class Ceilings:
             found = higher
         return found
 
+    def over(self, other: "Ceilings") -> "Ceilings":
+        """The dearer of both at every size, of any class of service."""
+        sizes = sorted({above for above, _ in (*self.steps, *other.steps)})
+        steps = tuple((above, self.at(above + 1).over(other.at(above + 1))) for above in sizes)
+        return Ceilings(self.base.over(other.base), steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -242,15 +362,50 @@ class Step:
     rates: Rates
 
 
+class Marginal(NamedTuple):
+    """Whether only what of a prompt is beyond a size is at its rates: in what it costs, and in what is charged."""
+
+    cost: bool
+    charge: bool
+
+
+WHOLE = Marginal(False, False)
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The rates of a tariff version: `rates` below every step, then `steps` by size, ascending. No rates: unknown."""
+    """The rates of a tariff version: `rates` below every step, then `steps` by size, ascending. No rates: unknown.
+
+    `classes`: the prices of other classes of service than the ordinary one, by name. `sheets`: of every size.
+    """
 
     rates: Rates
     steps: tuple[Step, ...] = ()
+    marginal: Marginal = WHOLE
+    classes: Mapping[str, "Prices"] = field(default_factory=dict)
+    sheets: tuple[Sheet, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sheets = [sheet(self.rates)]
+        for reached, step in enumerate(self.steps, 1):
+            sheets.append(sheet(step.rates, self._stretches(reached) if any(self.marginal) else ()))
+        object.__setattr__(self, "sheets", tuple(sheets))
+
+    def _stretches(self, reached: int) -> tuple[tuple[int, Rates], ...]:
+        """The rates of a prompt that has reached so many steps, up to each size, the last one without an end."""
+        each = (self.rates, *(step.rates for step in self.steps))
+        ends = (*(step.above for step in self.steps[:reached]), UNBOUNDED)
+        cost, charge = self.marginal
+        if cost and charge:
+            return tuple(zip(ends, each[: reached + 1], strict=True))
+        whole = each[reached]
+        return tuple(
+            (end, _charged_as(one if cost else whole, one if charge else whole))
+            for end, one in zip(ends, each[: reached + 1], strict=True)
+        )
 
     def at(self, prompt: int) -> Rates:
-        """The rates of a request whose whole prompt is `prompt` tokens."""
+        """The rates of a request whose whole prompt is `prompt` tokens; of a marginal version, of its last token."""
         rates = self.rates
         for step in self.steps:
             if prompt <= step.above:
@@ -258,22 +413,48 @@ class Prices:
             rates = step.rates
         return rates
 
-    def price(self, tokens: Tokens) -> Priced:
-        """What `tokens` cost and are charged, at the rates of their prompt's size."""
-        return price(tokens, self.at(tokens.prompt))
+    def of(self, service: str | None) -> "Prices":
+        """Those of a class of service; one without rates of its own has the ordinary ones, see `knows`."""
+        return self.classes.get(service.lower(), self) if service and self.classes else self
 
-    def lacking(self) -> list[tuple[str, int]]:
-        """Items, with the size above which they are meant, without whose charge no worst case is known."""
-        found = [(item, 0) for item in ("input", "output") if item not in self.rates]
-        for above, rates in ((0, self.rates), *((step.above, step.rates) for step in self.steps)):
-            found += [(item, above) for item, rate in rates.items() if rate.charge is None and item != "web_search"]
+    def knows(self, service: str | None) -> bool:
+        """Whether there are rates for a class of service; ordinary rates are for one that nobody named."""
+        named = (service or "").lower()
+        return named in ORDINARY or named in self.classes
+
+    def price(self, tokens: Tokens) -> Priced:
+        """What `tokens` cost and are charged, at the rates of their prompt's size and the ordinary class of service."""
+        sheets = self.sheets
+        if not self.steps:
+            return price(tokens, sheets[0])
+        return price(tokens, sheets[sum(tokens.prompt > step.above for step in self.steps)])
+
+    def lacking(self) -> list[tuple[str, int, str]]:
+        """Items, with the size above which and the class of service for which they are meant, without whose charge no
+        worst case is known.
+        """
+        found = [(item, 0, "") for item in ("input", "output") if item not in self.rates]
+        for service, prices in (("", self), *self.classes.items()):
+            for above, rates in ((0, prices.rates), *((step.above, step.rates) for step in prices.steps)):
+                found += [
+                    (item, above, service)
+                    for item, rate in rates.items()
+                    if rate.charge is None
+                    and item not in COUNTED
+                    and (not service or rate is not self.at(above + 1).get(item))
+                ]
         return found
 
     def ceilings(self) -> Ceilings:
         """What no request under these prices exceeds."""
         highest = base = ceiling(self.rates)
         steps = [(step.above, highest := ceiling(step.rates).over(highest)) for step in self.steps]
-        return Ceilings(base, tuple(steps))
+        own = Ceilings(base, tuple(steps))
+        if not self.classes:
+            return own
+        asked = {service: prices.ceilings().over(own) for service, prices in self.classes.items()}
+        every = reduce(Ceilings.over, asked.values())
+        return Ceilings(every.base, every.steps, {**asked, **dict.fromkeys(DEFAULT_CLASS, own)})
 
     def worst_case(self, input_tokens: int, copies: int) -> WorstCase:
         """The worst case of a request of at most `input_tokens`, of whatever size it turns out to be."""
@@ -281,19 +462,46 @@ class Prices:
 
 
 NO_PRICES = Prices({})
+Row = tuple[str, int, str, Rate]  # an item's rate above a size of prompt (0: of any), for a class of service ("": any)
 
 
-def by_size(rates: Iterable[tuple[str, int, Rate]], *, free: Iterable[str] = ()) -> Prices:
-    """Prices from rates of an item for prompts above so many tokens, 0: of any size; each (item, above) stands once.
+def compiled(rows: Iterable[Row], *, free: Iterable[str] = (), marginal: bool = False) -> Prices:
+    """Prices from the rows of a version, each (item, size, class) once.
 
     An item without a rate at a step keeps the one it has below it; what is `free` without any costs nothing.
     """
+    ordinary: list[tuple[str, int, Rate]] = []
+    classes: dict[str, dict[int, dict[str, Rate]]] = {}
+    for item, above, service, rate in rows:
+        if service:
+            classes.setdefault(service, {}).setdefault(above, {})[item] = rate
+        else:
+            ordinary.append((item, above, rate))
+    base = by_size(ordinary, free=free, marginal=marginal)
+    found = {service: _overlaid(base, sizes) for service, sizes in classes.items()}
+    return Prices(base.rates, base.steps, base.marginal, found) if found else base
+
+
+def _overlaid(base: Prices, sizes: Mapping[int, Rates]) -> Prices:
+    """Prices in which an item for which `sizes` has rates goes by these from the first of them on."""
+    own: Rates = {}
+    found = []
+    for above in sorted({0, *sizes, *(step.above for step in base.steps)}):
+        own = {**own, **sizes.get(above, {})}
+        found.append(Step(above, {**base.at(above + 1), **own}))
+    return Prices(found[0].rates, tuple(found[1:]), base.marginal)
+
+
+def by_size(
+    rates: Iterable[tuple[str, int, Rate]], *, free: Iterable[str] = (), marginal: bool = False
+) -> Prices:  # fmt: skip
+    """`compiled` of rates for the ordinary class of service alone."""
     sizes: dict[int, dict[str, Rate]] = {0: dict.fromkeys(free, FREE)}
     for item, above, rate in rates:
         sizes.setdefault(above, {})[item] = rate
     current: dict[str, Rate] = {}
     found = [Step(above, current := current | sizes[above]) for above in sorted(sizes)]
-    return Prices(found[0].rates, tuple(found[1:]))
+    return Prices(found[0].rates, tuple(found[1:]), Marginal(marginal, marginal))
 
 
 def marked_up(prices: Prices, percent: Decimal) -> Prices:
@@ -310,18 +518,41 @@ def marked_up(prices: Prices, percent: Decimal) -> Prices:
             for item, rate in rates.items()
         }
 
-    return Prices(over(prices.rates), tuple(Step(step.above, over(step.rates)) for step in prices.steps))
+    steps = tuple(Step(step.above, over(step.rates)) for step in prices.steps)
+    marginal = Marginal(prices.marginal.cost, prices.marginal.cost)
+    classes = {service: marked_up(one, percent) for service, one in prices.classes.items()}
+    return Prices(over(prices.rates), steps, marginal, classes)
 
 
 def charged_as(prices: Prices, others: Prices) -> Prices:
     """Prices of which the costs are those of `prices`, and the charges those of `others`.
 
     Where one of the two has no rate for an item, its price is that of what the item is part of, so that each amount is
-    what its own list alone would make of it.
+    what its own list alone would make of it. Of a class of service that only `prices` have rates for the charges are
+    the ordinary ones; of one that only `others` have, the cost is unknown.
     """
     sizes = sorted({step.above for step in (*prices.steps, *others.steps)})
     steps = tuple(Step(above, _charged_as(prices.at(above + 1), others.at(above + 1))) for above in sizes)
-    return Prices(_charged_as(prices.rates, others.rates), steps)
+    marginal = Marginal(prices.marginal.cost, others.marginal.charge)
+    classes = {
+        service: charged_as(_plain(prices.classes.get(service) or _costless(prices)), _plain(others.of(service)))
+        for service in dict.fromkeys((*prices.classes, *others.classes))
+    }
+    return Prices(_charged_as(prices.rates, others.rates), steps, marginal, classes)
+
+
+def _plain(prices: Prices) -> Prices:
+    return Prices(prices.rates, prices.steps, prices.marginal) if prices.classes else prices
+
+
+def _costless(prices: Prices) -> Prices:
+    """These with every cost unknown."""
+
+    def without(rates: Rates) -> Rates:
+        return {item: Rate(None, rate.charge) for item, rate in rates.items()}
+
+    steps = tuple(Step(step.above, without(step.rates)) for step in prices.steps)
+    return Prices(without(prices.rates), steps, prices.marginal)
 
 
 def _charged_as(costs: Rates, charges: Rates) -> Rates:

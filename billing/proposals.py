@@ -55,6 +55,9 @@ def leaps(before: Sizes, after: Sizes) -> list[str]:
     return found
 
 
-def rate_name(item: str, above: int) -> str:
-    """How a difference or a list names a rate: by its item, and by the size of the prompt where that counts."""
-    return f"{item} (above {above})" if above else item
+def rate_name(item: str, above: int, service: str = "") -> str:
+    """How a difference or a list names a rate: by its item, and by size of prompt and class of service where they
+    count.
+    """
+    named = f"{item}, {service}" if service else item
+    return f"{named} (above {above})" if above else named

@@ -9,8 +9,8 @@ classes that the old version had no rate for; where its organization had terms o
 by them. What a row's own version made of it is what it says. Three rules besides:
 
 - What was capped at the hold stays within that: nobody is charged afterwards what no budget had room for.
-- What nobody counted stays; so do a charge or cost that the version has no rate for, and a cost that is unknown
-  although each line has one (another class of service).
+- What nobody counted stays; so do a charge or cost that the version has no rate for, and the cost of a class of service
+  for which it has none.
 - A stream that two offers answered is left as it is, since each had a tariff of its own; such rows are counted.
 
 Earlier runs of the same tariff are part of what stands: a day's difference is after - before - prior. So the same
@@ -35,16 +35,15 @@ from django.db.models import F, Q, QuerySet, Sum
 
 from billing.ids import CLOCKS_APART, first_id
 from billing.models import Basis, Repricing, RepricingSum, Tariff, TariffVersion, Terms, Usage
-from billing.pricing import NO_PRICES, ZERO, Prices, Rate, by_size, charged_as, known, marked_up
+from billing.pricing import COUNTED, NO_PRICES, ZERO, Prices, Rate, charged_as, compiled, known, marked_up
 from billing.tokens import Tokens
 
 PAGE = 2000  # rows a transaction, while a run is counted
 
-COUNTS = {name: f"{name}_tokens" for name in Tokens.__struct_fields__ if name != "web_searches"} | {
-    "web_searches": "web_searches"
-}
+# The columns of counts, by their names in `Tokens`; what is no token is called as it is there.
+COUNTS = {name: name if name in COUNTED.values() else f"{name}_tokens" for name in Tokens.__struct_fields__}
 READ = ("id", "organization", "created_at", "basis", "tariff_version", "charge", "provider_cost", "arithmetic",
-        *COUNTS.values())  # fmt: skip
+        "service_tier", *COUNTS.values())  # fmt: skip
 AMOUNTS = ("charge_before", "charge_after", "cost_before", "cost_after")
 SUMS = ("rows", "left", *AMOUNTS)
 Key = tuple[UUID, date]  # organization and day
@@ -78,11 +77,12 @@ def repriced(row: Usage, prices: Prices) -> tuple[Decimal, Decimal] | None:
     """What a row is charged and costs by `prices`, what is unknown as 0; None: it is left as it is."""
     if not row.arithmetic or "attempt" in row.arithmetic[0] or row.basis in (Basis.NOTHING, Basis.UNKNOWN):
         return None
-    priced = prices.price(Tokens(**{name: getattr(row, column) for name, column in COUNTS.items()}))
+    tokens = Tokens(**{name: getattr(row, column) for name, column in COUNTS.items()})
+    priced = prices.of(row.service_tier).price(tokens)
     charge, cost = priced.charge, priced.cost
     if charge is None or cost is None:
         charge, cost = known(priced.lines)
-    if row.provider_cost is None and all(line["cost"] is not None for line in row.arithmetic):
+    if not prices.knows(row.service_tier):
         cost = None
     charge, cost = (row.charge if charge is None else charge), (row.provider_cost if cost is None else cost)
     if row.basis == Basis.CAPPED and row.charge is not None:
@@ -216,7 +216,15 @@ class Look:
         for row in rows:
             self.seen, self.last = self.seen + 1, row.pk
             counts = [getattr(row, column) for column in COUNTS.values()]
-            told = (row.pk.hex, row.organization.hex, row.basis, row.charge, row.provider_cost, *counts)
+            told = (
+                row.pk.hex,
+                row.organization.hex,
+                row.basis,
+                row.charge,
+                row.provider_cost,
+                row.service_tier,
+                *counts,
+            )
             self.digest = hashlib.sha256(f"{self.digest} {told}".encode()).hexdigest()
             sums = self.sums[row.organization, row.created_at.astimezone(UTC).date()]
             amounts = self._amounts(row)
@@ -260,8 +268,9 @@ class Look:
 
 
 def _prices(version: TariffVersion) -> Prices:
-    rates = version.rates.values_list("item", "above", "cost", "charge")
-    return by_size((item, above, Rate(cost, charge)) for item, above, cost, charge in rates)
+    rates = version.rates.values_list("item", "above", "service_tier", "cost", "charge")
+    rows = ((item, above, service, Rate(cost, charge)) for item, above, service, cost, charge in rates)
+    return compiled(rows, marginal=version.marginal)
 
 
 def _tariff(run: Repricing) -> Tariff:

@@ -1,8 +1,9 @@
 """Token counts of one generation: what was read, what was written, and which count is inside which.
 
 The counts are inclusive buckets, as OpenAI reports them. Inside `prompt`: `cached`, `cache_write_5m`,
-`cache_write_1h`, `audio_input`, `image_input`. Inside `completion`: `reasoning`, `audio_output`. Protocol modules
-normalise into this shape (one vendor's input count excludes its cache counts, another's candidates exclude thoughts).
+`cache_write_1h`, `audio_input`, `image_input`, `video_input`. Inside `completion`: `reasoning`, `audio_output`,
+`image_output`. Protocol modules normalise into this shape (one vendor's input count excludes its cache counts,
+another's candidates exclude thoughts). What is no token is counted beside them: searches, pictures, seconds.
 """
 
 from math import ceil
@@ -12,10 +13,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 LARGEST = 10**9  # A count above this is a lie or an overflow, never a bill.
+MOST_EACH = 10**5  # The same of what is no token: a day has fewer seconds.
 
 
 class Tokens(Struct, frozen=True):
-    """Counts of one generation, each >= 0 and <= `LARGEST`; `web_searches` counts calls, not tokens."""
+    """Counts of one generation, each >= 0 and <= `LARGEST`.
+
+    The last three are no tokens, and <= `MOST_EACH`: calls of a search, `images` that were made, `seconds` of sound or
+    video that were read or made.
+    """
 
     prompt: int = 0
     completion: int = 0
@@ -27,6 +33,10 @@ class Tokens(Struct, frozen=True):
     reasoning: int = 0
     audio_output: int = 0
     web_searches: int = 0
+    video_input: int = 0
+    image_output: int = 0
+    images: int = 0
+    seconds: int = 0
 
     @property
     def total(self) -> int:

@@ -39,7 +39,7 @@ from gateway.upstream.reply import Reply
 from gateway.upstream.veil import VeiledEvents, veil_over
 from gateway.wire.errors import GatewayError, InvalidRequest, UpstreamFault, let_go, not_carried
 from routing.base_url import versioned
-from routing.catalog import Credential
+from routing.catalog import SERVICE, Credential
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -266,6 +266,11 @@ async def _dial(
         try:
             sent = await asyncio.to_thread(side.sent, asked, asking) if asked.is_long else side.sent(asked, asking)
             generation.call.sent_as(sent)
+            if (service := generation.call.plan.wanted.service) and SERVICE not in (
+                *asking.fit.withheld,
+                *sent.ignored,
+            ):
+                attempt.service = service
         except InvalidRequest as refusal:
             raise not_carried(refusal) from None
         accept = sent.stream_type if asked.stream else "application/json"

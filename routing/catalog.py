@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.sealing import CannotOpen, open_sealed
-from billing.pricing import Prices, Rate, by_size
+from billing.pricing import Prices, Rate, compiled, service_word
 from routing.models import FORMATS, credential_place, never_written
 
 # A row for each active offer of each active model; an offer without a usable credential is there as well, so that a
@@ -24,8 +24,9 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        p.retains_data, p.reasoning_format, p.max_event_bytes, p.api_version, p.region,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
          where c.provider_id = p.id and c.active and c.sealed <> ''),
-       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
-                   select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.cost::text, r.charge::text)), '[]')
+       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, (
+                   select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.service_tier, r.cost::text,
+                                                               r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
           from billing_tariffversion v where v.tariff_id = o.tariff_id),
        o.tariff_id
@@ -47,6 +48,7 @@ select distinct m.id
 """
 # What protocols call the search of the web that is `web_search_options` in a chat.
 SEARCHES = frozenset({"web_search", "web_search_preview", "googleSearch"})
+SERVICE = "service_tier"  # the parameter that asks for a class of service
 TABLES = (
     "routing_model",
     "routing_offer",
@@ -224,8 +226,9 @@ def _offer(row: Sequence[Any]) -> Offer:
     provider = Provider(*row[25:44])
     if not provider.reasoning_format and provider.protocol in FORMATS:
         provider = replace(provider, reasoning_format=FORMATS[provider.protocol])
-    credentials, versions, tariff = row[44:47]
+    credentials, rows, tariff = row[44:47]
     free = never_written(row[5])
+    versions = tuple(version_from_row(*version, free=free) for version in rows or ())
     return Offer(
         id,
         provider,
@@ -235,18 +238,25 @@ def _offer(row: Sequence[Any]) -> Offer:
         context or model_context,
         cap or model_cap,
         tuple(model_inputs if inputs is None else inputs),
-        _taken(model_parameters if parameters is None else parameters),
+        _taken(model_parameters if parameters is None else parameters, versions),
         quality,
         forced,
         tuple(_opened(credentials or (), provider.base_url)),
-        tuple(version_from_row(*version, free=free) for version in versions or ()),
+        versions,
         tariff,
     )
 
 
-def _taken(listed: Sequence[str]) -> tuple[str, ...]:
-    """A list of parameters; a search by a protocol's own name for it is one by any."""
-    return tuple(listed) if SEARCHES.isdisjoint(listed) else tuple(dict.fromkeys((*listed, "web_search_options")))
+def _taken(listed: Sequence[str], versions: Iterable[TariffVersion]) -> tuple[str, ...]:
+    """A list of parameters; a search by a protocol's own name for it is one by any. An offer that takes a class of
+    service takes those that some version of its tariff has rates for.
+    """
+    found = dict.fromkeys(listed)
+    if not SEARCHES.isdisjoint(found):
+        found["web_search_options"] = None
+    if SERVICE in found:
+        found |= {service_word(service): None for version in versions for service in version.prices.classes}
+    return tuple(found)
 
 
 def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Credential]:
@@ -255,13 +265,17 @@ def _opened(credentials: Iterable[Sequence[str]], base_url: str) -> Iterator[Cre
             yield Credential(UUID(id), open_sealed(sealed, credential_place(UUID(id), base_url)))
 
 
-RateRow = tuple[str, int, str | None, str | None]  # item, above, cost and charge as text
+RateRow = tuple[str, int, str, str | None, str | None]  # item, above, class of service, cost and charge as text
 
 
-def version_from_row(id: int, effective_from: str, rates: Iterable[RateRow], *, free: Iterable[str]) -> TariffVersion:
+def version_from_row(
+    id: int, effective_from: str, marginal: bool, rates: Iterable[RateRow], *, free: Iterable[str]
+) -> TariffVersion:
     """A tariff version as `QUERY` gives it; items that are `free` without a rate cost nothing."""
-    found = ((item, above, Rate(_decimal(cost), _decimal(charge))) for item, above, cost, charge in rates)
-    return TariffVersion(id, datetime.fromisoformat(effective_from), by_size(found, free=free))
+    found = (
+        (item, above, service, Rate(_decimal(cost), _decimal(charge))) for item, above, service, cost, charge in rates
+    )
+    return TariffVersion(id, datetime.fromisoformat(effective_from), compiled(found, free=free, marginal=marginal))
 
 
 def _decimal(text: str | None) -> Decimal | None:

@@ -18,8 +18,9 @@ from routing.models import never_written
 
 QUERY = """
 select t.organization_id, t.tariff_id, t.effective_from, t.markup, t.price_list_id is not null,
-       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, (
-                   select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.cost::text, r.charge::text)), '[]')
+       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, (
+                   select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.service_tier, r.cost::text,
+                                                               r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
           from billing_tariffversion v where v.tariff_id = t.price_list_id)
   from billing_terms t
@@ -37,7 +38,7 @@ class Term:
     tariff: int | None
     effective_from: datetime
     markup: Decimal | None
-    price_list: Sequence[tuple[int, str, Sequence[RateRow]]] | None
+    price_list: Sequence[tuple[int, str, bool, Sequence[RateRow]]] | None
 
 
 # By organization, by date. One with other terms has another tuple, so that they are told apart by identity.

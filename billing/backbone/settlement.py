@@ -99,6 +99,10 @@ class Settlement(msgspec.Struct):
     reasoning_tokens: int = 0
     audio_output_tokens: int = 0
     web_searches: int = 0
+    video_input_tokens: int = 0
+    image_output_tokens: int = 0
+    images: int = 0
+    seconds: int = 0
     suspect: bool = False
     tariff_version: int | None = None
     charge: Decimal | None = Decimal(0)

@@ -147,6 +147,9 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
+    -- Counts that a process from before, or its spool, does not name.
+    v_counts billing_usage := jsonb_populate_record(null::billing_usage,
+        '{"video_input_tokens": 0, "image_output_tokens": 0, "images": 0, "seconds": 0}');
     v_ids uuid[];
     v_count integer;
     v_fresh uuid[];
@@ -176,7 +179,7 @@ begin
 
     with inserted as (
         insert into billing_usage
-        select r.* from jsonb_populate_recordset(null::billing_usage, p_items) r order by r.id
+        select r.* from jsonb_populate_recordset(v_counts, p_items) r order by r.id
             on conflict (id) do nothing returning id
     )
     select coalesce(array_agg(inserted.id), '{}') into v_fresh from inserted;
@@ -193,12 +196,14 @@ begin
                    cache_write_5m_tokens = r.cache_write_5m_tokens, cache_write_1h_tokens = r.cache_write_1h_tokens,
                    audio_input_tokens = r.audio_input_tokens, image_input_tokens = r.image_input_tokens,
                    reasoning_tokens = r.reasoning_tokens, audio_output_tokens = r.audio_output_tokens,
-                   web_searches = r.web_searches, basis = r.basis, suspect = r.suspect, provider = r.provider,
+                   web_searches = r.web_searches, video_input_tokens = r.video_input_tokens,
+                   image_output_tokens = r.image_output_tokens, images = r.images, seconds = r.seconds,
+                   basis = r.basis, suspect = r.suspect, provider = r.provider,
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
                    overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
                    service_tier = r.service_tier
-              from jsonb_populate_recordset(null::billing_usage, p_items) r
+              from jsonb_populate_recordset(v_counts, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
             returning u.id
@@ -340,7 +345,8 @@ begin
                    'attempts', (select count(*) from billing_attempt a where a.generation = h.id),
                    'prompt_tokens', 0, 'completion_tokens', 0, 'cached_tokens', 0, 'cache_write_5m_tokens', 0,
                    'cache_write_1h_tokens', 0, 'audio_input_tokens', 0, 'image_input_tokens', 0,
-                   'reasoning_tokens', 0, 'audio_output_tokens', 0, 'web_searches', 0, 'suspect', false,
+                   'reasoning_tokens', 0, 'audio_output_tokens', 0, 'web_searches', 0, 'video_input_tokens', 0,
+                   'image_output_tokens', 0, 'images', 0, 'seconds', 0, 'suspect', false,
                    'charge', 0, 'overrun', 0, 'arithmetic', '[]'::jsonb, 'created_at', h.created_at,
                    'settled_at', v_now)) r
          where h.id = any(p_ids)

@@ -39,6 +39,7 @@ class Attempt:
     - `hidden`: what of its credential nobody may read in the provider's words
     - `claimed`: the probes it has taken; such a dial is seen through even when its client leaves
     - `row`: what will be stored of it
+    - `service`: the class of service that the provider is asked for; empty: none
     - `memory`: what is kept of its answer
     - `reader`: of its answer, once there is one; `relayed`: the client has been sent something of that
     - `seen_off`: somebody else waits for its verdict
@@ -47,7 +48,7 @@ class Attempt:
 
     __slots__ = (
         *("candidate", "claimed", "credential", "fault", "fresh", "hidden", "memory", "reader", "relayed", "row"),
-        "seen_off",
+        *("seen_off", "service"),
         *("_health", "_organization", "_over", "_size_class", "_started", "_streamed", "_trial"),
     )
 
@@ -59,6 +60,7 @@ class Attempt:
         self.claimed = stop.claimed
         self.fresh = stop.fresh
         self.hidden: tuple[str, ...] = ()  # until something of it is sent
+        self.service = ""
         self.row: Try
         self.memory = Share(organization, key)
         self.reader: Answer | None = None
@@ -76,6 +78,12 @@ class Attempt:
     def undecided(self) -> bool:
         """Whether it is a probe that has no verdict yet."""
         return bool(self.claimed) and not self._over and not (self._streamed and self.row.ttft_ms is not None)
+
+    @property
+    def served(self) -> str:
+        """The class of service as it was served, in the provider's word; where that is none, as it was asked for."""
+        tier = self.reader.tier if self.reader is not None else ""
+        return self.service if tier in ("", "auto") else tier
 
     @property
     def goes_on(self) -> bool:

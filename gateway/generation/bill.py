@@ -34,7 +34,6 @@ class Bill(msgspec.Struct, frozen=True):
 
 
 _NOTHING, _UNKNOWN = Basis.NOTHING, Basis.UNKNOWN  # an enum's members are slow to look up
-ORDINARY = frozenset({"", "auto", "default", "standard"})  # classes of service that a tariff's rates are for
 NOTHING = Bill(Tokens(), Basis.NOTHING, ZERO, ZERO, [])
 # The provider was asked, and nobody knows what it did: it may well bill it.
 UNKNOWN = Bill(Tokens(), Basis.UNKNOWN, ZERO, None, [])
@@ -57,12 +56,13 @@ def bill(attempts: Sequence[Attempt], estimate: Estimate, *, ours: bool = False)
             found = UNKNOWN
             continue
         attempt.row.prompt_tokens, attempt.row.completion_tokens = used.prompt, used.completion
-        priced = attempt.candidate.prices.price(used)
+        prices, served = attempt.candidate.prices, attempt.served
+        priced = prices.of(served).price(used)
         its_charge, its_cost = priced.charge, priced.cost
         if its_charge is None or its_cost is None:
             its_charge, its_cost = known(priced.lines)
             unpriced += [line.item for line in priced.lines if line.rate.charge is None]
-        if attempt.reader is not None and attempt.reader.tier not in ORDINARY:
+        if served and not prices.knows(served):
             # Nobody asked for it, so the tenant's price is the usual one; the provider's is not known.
             unpriced.append("the class of service that was served")
             its_cost = None

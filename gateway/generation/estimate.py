@@ -59,7 +59,7 @@ def learn_text(tokenizers: Tokenizers, candidate: Candidate, reader: Answer | No
     """Notes what a token of a model's text stood for in an answer, if the provider counted it."""
     if reader is None or reader.abandoned or not reader.counted or (usage := reader.usage) is None:
         return
-    written = usage.completion - usage.audio_output
+    written = usage.completion - usage.audio_output - usage.image_output
     if usage.reasoning and not reader.reasoning_bytes:
         written -= usage.reasoning  # thoughts that were not shown are no text of ours
     tokenizers.learn(candidate.model.slug, reader.relayed_bytes, written)

@@ -122,7 +122,9 @@ def into_answer(part: bytes, plan: Mapping[str, Any]) -> bytes:
 def _prices(candidate: Candidate, plan: Plan) -> dict[str, Any]:
     wanted = plan.wanted
     answer = min(LIKELY_ANSWER, candidate.output_cap) * wanted.copies
-    likely = candidate.prices.price(Tokens(prompt=estimate(wanted.text_bytes), completion=answer)).charge
+    likely = (
+        candidate.prices.of(wanted.service).price(Tokens(prompt=estimate(wanted.text_bytes), completion=answer)).charge
+    )
     most = candidate.worst.at(candidate.output_cap)
     return {
         "expected_price": None if likely is None else number(likely),

@@ -70,5 +70,5 @@ def _named(offers: Sequence[Candidate]) -> str:
 def _lack(offer: Candidate) -> str:
     if offer.tariff_version is None:
         return "no tariff in force"
-    missing = {item for item, _ in offer.prices.lacking()}
+    missing = {item for item, _, _ in offer.prices.lacking()}
     return f"a tariff without a rate for {', '.join(sorted(missing)) or 'web_search'}"

@@ -62,6 +62,8 @@ def settlement(
     row.provider = whose.row.provider
     row.upstream_model = whose.row.upstream_model
     row.tariff_version = whose.candidate.tariff_version
+    if whose.reader is not None:
+        row.service_tier = whose.served[:MOST_WORD] or None
     row.plan = call.plan.record()
     row.counters = held.counters
     row.attempts = len(attempts)
@@ -72,7 +74,6 @@ def settlement(
     reader = last.reader
     if reader is not None:
         row.upstream_id = reader.upstream_id
-        row.service_tier = (reader.tier or "")[:MOST_WORD] or None
         row.finish_reason = (reader.finish_reason or "")[:MOST_WORD]
         row.native_finish_reason = (reader.native_finish_reason or "")[:MOST_WORD]
     tokens = bill.tokens
@@ -86,6 +87,10 @@ def settlement(
     row.reasoning_tokens = tokens.reasoning
     row.audio_output_tokens = tokens.audio_output
     row.web_searches = tokens.web_searches
+    row.video_input_tokens = tokens.video_input
+    row.image_output_tokens = tokens.image_output
+    row.images = tokens.images
+    row.seconds = tokens.seconds
     row.charge = bill.charge
     row.provider_cost = bill.cost
     row.arithmetic = bill.arithmetic

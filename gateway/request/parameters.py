@@ -11,8 +11,8 @@ The rule. A model may list the parameters it supports; an empty list says nothin
 Some are not the list's to decide. The conversation, the stream and the cap always go; so do labels such as `user` or
 `metadata`, which change no answer. `stop` is never lost: what an offer does not take the gateway looks for itself. A
 search may be billed otherwise and `store` keeps the conversation at the provider, so they need the list's word. A
-`service_tier` that is not the ordinary one is billed otherwise, and tariffs have no rates for it: it is withheld,
-whatever the list says.
+`service_tier` that is not the ordinary one is billed otherwise: it needs the list's word and a rate of its own, which
+the catalog adds to the list as a word (`service_word`).
 The three spellings of reasoning are one wish: an offer that takes another is sent that one. Models that demand their
 earlier thoughts back as `reasoning_content` list that word. A dialect may have an effort of its own for requests that
 name none: it goes to models with the capability `BY_DEFAULT`, which would think anyway.
@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from billing.pricing import service_word
 from gateway.protocols.openai_chat import WHOLE, ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.reasoning import SPELLINGS, ReasoningWish, spell
@@ -106,8 +107,11 @@ def missing(request: ChatRequest, supported: frozenset[str], speaks: Collection[
             lacking.difference_update(SPELLINGS)  # The wish is spelled otherwise, not lost.
     else:
         lacking = {name for name, harmless in _HARMLESS.items() if body.get(name) not in harmless}
-    if "service_tier" in body and body["service_tier"] not in _HARMLESS["service_tier"]:
-        lacking.add("service_tier")  # no tariff has a rate for it
+    if (tier := body.get("service_tier")) not in _HARMLESS["service_tier"]:
+        if service_word(tier) in supported:
+            lacking.discard("service_tier")
+        else:
+            lacking.add("service_tier")  # nobody knows what it costs
     if request.unknown:
         lacking.update(side_effects(request.unknown, body, supported))
     for name, followers in _FOLLOWERS.items():

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from accounts.callers import Caller
 from billing.backbone.settlement import Settlement
+from billing.pricing import service_word
 from gateway.process.arrivals import Arrival
 from gateway.process.keeping import Keeping
 from gateway.process.process import Process
@@ -108,8 +109,13 @@ class Call(Struct):
         return found
 
     def takes(self, candidate: Candidate) -> tuple[str, ...]:
-        """The words of an offer's list, without those that have something kept where the policy refuses that."""
-        return permitted(candidate.offer.supported_parameters, self.plan.policy)
+        """The words of an offer's list, without those that have something kept where the policy refuses that, and
+        without a class of service for which the prices in force have no rates.
+        """
+        listed = permitted(candidate.offer.supported_parameters, self.plan.policy)
+        if (service := self.plan.wanted.service) and not candidate.prices.knows(service):
+            listed = tuple(word for word in listed if word != service_word(service))
+        return listed
 
     def be_careful(self) -> None:
         """A hard budget applies: what nobody knows might cost, and is withheld unless the project lets it pass."""
@@ -272,6 +278,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         built_in=built_in,
         account=kept.account if kept is not None else "",
         kept_tokens=kept.tokens if kept is not None else 0,
+        service="" if (service := asked.body.get("service_tier") or "auto") == "auto" else service.lower(),
     )
 
 

@@ -6,7 +6,7 @@ from django.db.models import Min
 from django.db.models.functions import Now
 
 from billing.models import TariffVersion, rate_name
-from billing.pricing import Prices, Rate, by_size
+from billing.pricing import Prices, Rate, compiled
 from routing.models.model import Model, Offer, never_written
 
 # What follows, for whoever may mend it.
@@ -55,4 +55,5 @@ def warnings(offers: Iterable[Offer]) -> list[str]:
 
 
 def _prices(version: TariffVersion) -> Prices:
-    return by_size((rate.item, rate.above, Rate(rate.cost, rate.charge)) for rate in version.rates.all())
+    rows = ((rate.item, rate.above, rate.service_tier, Rate(rate.cost, rate.charge)) for rate in version.rates.all())
+    return compiled(rows, marginal=version.marginal)

@@ -3,19 +3,21 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
+from math import ceil
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
 
 from billing import pricing
-from billing.pricing import NO_PRICES, WorstCase
-from routing.catalog import Credential, Model, Offer
+from billing.pricing import NO_EXTRAS, NO_PRICES, Ceiling, Extras, WorstCase
+from routing.catalog import SERVICE, Credential, Model, Offer
 from routing.health.health import PROBE, Standing
 from routing.planning.ordering import PRIORITY, Reason, score
 from routing.planning.prospect import Prices, Prospect
 
 SEARCHES = "web_search_options"  # the parameter that lets a provider search the web
+TOKENS_A_SECOND = 10  # of sound or video, at least: models count from 10 to some 300
 
 
 class Candidate(Struct):
@@ -61,6 +63,7 @@ class Wanted(Struct):
     - `seat`: the id of the offer that answered this conversation lately
     - `stays`: that offer has been paid for keeping the prompt in its cache for long
     - `turn`: counts the requests of a rotation
+    - `service`: the class of service that is asked for; empty: none
     - `tenant`: the organization that asks; None: none in particular
     - `protocols`: only offers that speak one of them can be asked this; empty: any. `built_in`: words they must list
     - `account`: the only one that can be used (`Offer.opens`), since what the request goes on from is kept there, and
@@ -90,10 +93,15 @@ class Wanted(Struct):
     built_in: tuple[str, ...] = ()
     account: str = ""
     kept_tokens: int = 0
+    service: str = ""
 
-    def searches_at(self, offer: Offer) -> int:
-        """Searches of the web that an offer may bill, at most."""
-        return self.searches * self.copies if self.searches and SEARCHES in offer.supported_parameters else 0
+    def extras(self, model: Model, offer: Offer) -> Extras:
+        """What an offer may bill beside tokens, at most: searches of the web, seconds of what is heard or seen."""
+        if not (self.searches or self.audios or self.files):
+            return NO_EXTRAS
+        searches = self.searches * self.copies if SEARCHES in offer.supported_parameters else 0
+        media = self.audios * model.audio_token_bound + self.files * model.file_token_bound
+        return Extras(searches, 0, ceil(media / TOKENS_A_SECOND))
 
     def said(self) -> dict[str, Any]:
         """What a plan's record keeps of it: sizes, and what is not as usual."""
@@ -130,6 +138,8 @@ class Wanted(Struct):
             kept["stays"] = True
         if self.turn:
             kept["turn"] = self.turn
+        if self.service:
+            kept["service"] = self.service
         return kept
 
 
@@ -167,11 +177,18 @@ class Part:
             offer.max_output if cap is None or cap > offer.max_output else cap,
             version.prices if version else NO_PRICES,
             version.id if version else None,
-            prices.ceilings[at]
-            .at(self.input_tokens)
-            .worst(self.input_tokens, wanted.copies, wanted.searches_at(offer)),
+            self.ceiling(at, wanted).worst(self.input_tokens, wanted.copies, wanted.extras(self.prospect.model, offer)),
             standing,
         )
+
+    def ceiling(self, at: int, wanted: Wanted) -> Ceiling:
+        """The dearest rates that one offer may bill a request at: where a class of service is asked for and passed on,
+        of that and the ordinary one, which a provider may fall back to.
+        """
+        ceilings = self.prices.ceilings[at]
+        if wanted.service and ceilings.asked and SERVICE in self.prospect.offers[at].supported_parameters:
+            ceilings = ceilings.asked.get(wanted.service, ceilings)
+        return ceilings.at(self.input_tokens)
 
     def left_out(self, wanted: Wanted) -> Iterator[Candidate]:
         """Those that are not in order, by priority; those that the policy excludes last."""

@@ -199,11 +199,8 @@ def _affordable(part: Part, able: Sequence[int], wanted: Wanted, most: Decimal) 
         cap = part.prospect.offers[at].max_output
         if wanted.output_cap is not None and wanted.output_cap < cap:
             cap = wanted.output_cap
-        price = (
-            part.prices.ceilings[at]
-            .at(part.input_tokens)
-            .price(part.input_tokens, cap * wanted.copies, wanted.searches_at(part.prospect.offers[at]))
-        )
+        extras = wanted.extras(part.prospect.model, part.prospect.offers[at])
+        price = part.ceiling(at, wanted).price(part.input_tokens, cap * wanted.copies, extras)
         if price is not None and price <= most:
             kept.append(at)
         else:

@@ -24,7 +24,7 @@ from psycopg.types.json import JsonbLoader
 
 from billing.ids import first_id
 from billing.models import Attempt, Status, Usage
-from billing.pricing import price
+from billing.pricing import ZERO
 from billing.tokens import Tokens
 from routing import catalog
 from routing.catalog import Catalog, Model, Offer
@@ -55,9 +55,13 @@ TOKENS = (
     ("cache_write_1h", "cache_write_1h_tokens"),
     ("audio_input", "audio_input_tokens"),
     ("image_input", "image_input_tokens"),
+    ("video_input", "video_input_tokens"),
     ("reasoning", "reasoning_tokens"),
     ("audio_output", "audio_output_tokens"),
+    ("image_output", "image_output_tokens"),
     ("web_searches", "web_searches"),
+    ("images", "images"),
+    ("seconds", "seconds"),
 )
 Faults = Mapping[tuple[str, str, str], float]  # milliseconds lost, by model, provider and upstream model
 
@@ -218,10 +222,9 @@ class Replay:
 
     def _outcome(self, usage: Usage, chosen: Candidate | None, lost: float) -> Outcome:
         if chosen is None:
-            nothing = price(Tokens(), {})
-            return Outcome(None, nothing.charge, nothing.cost, None, None)
+            return Outcome(None, ZERO, ZERO, None, None)
         tokens = Tokens(**{name: getattr(usage, column) for name, column in TOKENS})
-        priced = chosen.prices.price(tokens)
+        priced = chosen.prices.of(usage.service_tier).price(tokens)
         drawn = self._drawn(chosen.offer, usage)
         ttft, duration = (None, None) if drawn is None else (lost + drawn[0], lost + drawn[1])
         return Outcome(chosen.offer.provider.slug, priced.charge, priced.cost, duration, ttft)
@@ -246,6 +249,7 @@ def _wanted(usage: Usage, kept: Mapping[str, Any]) -> Wanted:
         file_bytes=kept.get("file_bytes", 0),
         kept_tokens=kept.get("kept_tokens", 0),
         searches=kept.get("searches", 0),
+        service=kept.get("service", ""),
         modalities=frozenset(kept.get("modalities", ())),
         formats=frozenset(kept.get("formats", ())),
     )

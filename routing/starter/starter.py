@@ -290,10 +290,12 @@ def _tariff_slug(listing: Listing) -> str:
 
 
 def _rates_of(row: TariffVersion) -> Rates | None:
-    """A version's rates; None when cost and charge differ or are unknown, which no import writes."""
+    """A version's rates; None when there are some that no import writes: cost and charge differ or are unknown, or they
+    are marginal or for a class of service.
+    """
     found: Rates = {}
     for rate in row.rates.all():
-        if rate.cost is None or rate.cost != rate.charge:
+        if rate.cost is None or rate.cost != rate.charge or rate.service_tier or row.marginal:
             return None
         found[rate.item, rate.above] = rate.cost
     return found

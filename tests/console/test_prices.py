@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from billing.models import Tariff
-from billing.pricing import Prices, Rate, by_size
+from billing.pricing import Prices, Rate, by_size, compiled
 from routing.models import Model, Offer
 from routing.models.prices import lacks
 from tests.console.browser import console, context_of, submit, url
@@ -153,14 +153,16 @@ KNOWN, NOBODY_KNOWS = Rate(None, Decimal(1)), Rate(Decimal(1), None)
 )
 def test_what_is_lacking_is_what_makes_a_worst_case_unknown(prices: dict[str, Rate], lacking: list[str]) -> None:
     found = Prices(prices)
-    assert [item for item, _ in found.lacking()] == lacking
+    assert [item for item, *_ in found.lacking()] == lacking
     worst = found.worst_case(10, 1)
     assert (worst.fixed is None or worst.rate is None) == bool(lacking)
 
 
-def test_it_looks_at_every_size_of_prompt() -> None:
+def test_it_looks_at_every_size_of_prompt_and_class_of_service() -> None:
     sized = by_size([("input", 0, KNOWN), ("output", 0, KNOWN), ("output", 200_000, NOBODY_KNOWS)])
-    assert sized.lacking() == [("output", 200_000)]
+    assert sized.lacking() == [("output", 200_000, "")]
+    flex = [(item, 0, "", KNOWN) for item in ("input", "output")] + [("output", 0, "flex", NOBODY_KNOWS)]
+    assert compiled(flex).lacking() == [("output", 0, "flex")]
 
 
 def test_what_makes_vectors_needs_no_rate_for_what_it_writes(model: Model) -> None:

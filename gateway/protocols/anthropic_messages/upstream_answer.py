@@ -90,6 +90,8 @@ class UpstreamAnswer:
         (closing,) = self._end(message, None)
         self.complete = True
         made = {"id": self._id, "object": "chat.completion", "model": self._model, "usage": closing["usage"]}
+        if "service_tier" in closing:
+            made["service_tier"] = closing["service_tier"]
         choice = closing["choices"][0]
         del choice["delta"]
         return {**made, "choices": [{**choice, "message": _joined(deltas)}]}
@@ -215,6 +217,8 @@ class UpstreamAnswer:
         if type(delta.get(DETAILS)) is dict:
             choice[DETAILS] = delta[DETAILS]
         chunk["usage"] = self._counts.chat()
+        if self._counts.tier:
+            chunk["service_tier"] = self._counts.tier
         return [chunk]
 
     def _block(self, index: Any) -> "_Block":

@@ -98,6 +98,8 @@ def body(chat: Mapping[str, Any], *, model: str, output_cap: int | None, stream:
     if stream:
         made["stream"] = True
     ignored = [name for name in chat if name not in _CARRIED and chat[name] != _NOTHING.get(name, chat)]
+    if chat.get("service_tier") not in (None, *_TIERS):
+        ignored.append("service_tier")
     if wish is not None and thinking is None:
         ignored.append("reasoning")
     if not all(map(takes_stop, _listed(chat.get("stop") or ()))):

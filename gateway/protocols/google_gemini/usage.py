@@ -4,6 +4,7 @@ that ran at the provider gave back; a chat's completion and prompt include them.
 from collections.abc import Mapping
 from typing import Any
 
+MEDIA = ("AUDIO", "IMAGE", "VIDEO")
 # By the traffic's type: the class of service, in a chat's words.
 TIERS = {
     "ON_DEMAND": "default",
@@ -55,7 +56,7 @@ def gemini_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
         ("promptTokensDetails", reading, prompt),
         ("candidatesTokensDetails", writing, completion - thoughts),
     ):
-        others = {"AUDIO": section.get("audio_tokens") or 0, "IMAGE": section.get("image_tokens") or 0}
+        others = {kind: section.get(f"{kind.lower()}_tokens") or 0 for kind in MEDIA}
         counted = {"TEXT": whole - sum(others.values())} | others
         if whole:
             made[name] = [{"modality": kind, "tokenCount": count} for kind, count in counted.items() if count > 0]
@@ -63,11 +64,11 @@ def gemini_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _modalities(sent: Mapping[str, Any], name: str) -> dict[str, int]:
-    """Tokens of sound and pictures among those of a list by modality."""
+    """Tokens of sound, pictures and video among those of a list by modality."""
     found: dict[str, int] = {}
     listed = sent.get(name)
     for entry in listed if type(listed) is list else ():
         kind, count = (entry.get("modality"), entry.get("tokenCount")) if type(entry) is dict else (None, None)
-        if kind in ("AUDIO", "IMAGE") and type(count) is int and count > 0:
+        if kind in MEDIA and type(count) is int and count > 0:
             found[f"{kind.lower()}_tokens"] = found.get(f"{kind.lower()}_tokens", 0) + count
     return found

@@ -20,17 +20,20 @@ _INNER = frozenset({*_LIVES, "thinking_tokens", "web_search_requests"})
 
 
 class Counts:
-    """What a provider reported over one answer."""
+    """What a provider reported over one answer. `tier`: the class of service, empty for the ordinary one."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "tier")
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
+        self.tier = ""
 
     def take(self, usage: Any) -> None:
         """One more report; what is no object says nothing."""
         if type(usage) is not dict:
             return
+        if type(tier := usage.get("service_tier")) is str:
+            self.tier = "" if tier == "standard" else tier
         for name in _NAMES & usage.keys():
             value = usage[name]
             known = self._known.get(name)

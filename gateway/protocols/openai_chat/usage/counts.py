@@ -12,7 +12,7 @@ that the object counts apart, else what only hidden thinking can be.
 from collections.abc import Mapping
 from typing import Any
 
-from billing.tokens import LARGEST, Tokens
+from billing.tokens import LARGEST, MOST_EACH, Tokens
 
 Counts = dict[str, int]  # By bucket; zero where a server said zero.
 
@@ -55,11 +55,14 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "audio_input": _in(_READING, "audio_tokens", "audioTokens"),
     "image_input": _in(_READING, "image_tokens", "imageTokens"),
+    "video_input": _in(_READING, "video_tokens", "videoTokens"),
     "reasoning": (
         *_in(_WRITING, "reasoning_tokens", "thinking_tokens", "reasoningTokens"),
         *("reasoning_tokens", "thinking_tokens", "thoughts_tokens", "reasoningTokens"),
     ),
     "audio_output": _in(_WRITING, "audio_tokens", "audioTokens"),
+    "image_output": _in(_WRITING, "image_tokens", "imageTokens"),
+    "seconds": ("prompt_audio_seconds",),
     "web_searches": (*_in(_READING, "web_search"), "server_tool_use.web_search_requests", "num_search_queries"),
     # Nobody is billed by these; they are shown, so they must be counts too.
     "shown": (
@@ -197,6 +200,9 @@ def tokens(counts: Counts) -> tuple[Tokens, bool]:
         reasoning=reasoning,
         audio_output=counts.get("audio_output", 0),
         web_searches=counts.get("web_searches", 0),
+        video_input=counts.get("video_input", 0),
+        image_output=counts.get("image_output", 0),
+        seconds=counts.get("seconds", 0),
     )
     _believe(made)
     return made, hidden
@@ -207,7 +213,9 @@ def _believe(tokens: Tokens) -> None:
         raise BadUsage("the core counts contradict each other")
     if tokens.cached + tokens.cache_write_5m + tokens.cache_write_1h > tokens.prompt:
         raise BadUsage("more tokens cached than sent")
-    if tokens.audio_input + tokens.image_input > tokens.prompt:
+    if tokens.audio_input + tokens.image_input + tokens.video_input > tokens.prompt:
         raise BadUsage("more media tokens than tokens sent")
-    if tokens.reasoning + tokens.audio_output > tokens.completion:
-        raise BadUsage("more reasoning or audio than tokens written")
+    if tokens.reasoning + tokens.audio_output + tokens.image_output > tokens.completion:
+        raise BadUsage("more reasoning or media than tokens written")
+    if max(tokens.web_searches, tokens.seconds) > MOST_EACH:
+        raise BadUsage("more searches or seconds than anybody takes")

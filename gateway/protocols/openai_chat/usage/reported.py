@@ -169,5 +169,5 @@ def _of_choices(reported: list[Tokens]) -> Tokens:
     first, *others = reported
     if all(tokens == first for tokens in others):
         return first
-    written = ("completion", "reasoning", "audio_output")
+    written = ("completion", "reasoning", "audio_output", "image_output")
     return replace(first, **{name: sum(getattr(tokens, name) for tokens in reported) for name in written})

@@ -44,13 +44,13 @@ def show(
     # The text's count is the provider's, else what no other modality has.
     text_read = reading.get("text_tokens")
     if text_read is None:
-        text_read = prompt - tokens.audio_input - tokens.image_input
+        text_read = prompt - tokens.audio_input - tokens.image_input - tokens.video_input
     reasoning = tokens.reasoning
     if thought and not reasoning:
-        reasoning = min(thought, completion - tokens.audio_output)
+        reasoning = min(thought, completion - tokens.audio_output - tokens.image_output)
     text_written = writing.get("text_tokens") if reasoning == tokens.reasoning else None
     if text_written is None:
-        text_written = completion - tokens.audio_output - reasoning
+        text_written = completion - tokens.audio_output - tokens.image_output - reasoning
     made: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
