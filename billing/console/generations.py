@@ -119,14 +119,17 @@ class GenerationPage(Record):
                     "cached_tokens",
                     "audio_input_tokens",
                     "image_input_tokens",
+                    "video_input_tokens",
                     ("cache_write_5m_tokens", "cache_write_1h_tokens"),
                     "completion_tokens",
                     "reasoning_tokens",
                     "audio_output_tokens",
+                    "image_output_tokens",
                     "web_searches",
+                    ("images", "seconds"),
                 ),
-                "description": "Cached, written, audio and image input are inside the prompt; "
-                "reasoning and audio output are inside the completion.",
+                "description": "Cached, written, audio, image and video input are inside the prompt; "
+                "reasoning, audio and image output are inside the completion.",
             },
         ),
         (

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 from unfold.forms import PaginationInlineFormSet
-from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from accounts.console import Page, ReadOnly, Rows, link
 from billing.models import Item, Rate, Tariff, TariffVersion
@@ -77,12 +77,14 @@ class RateFormSet(PaginationInlineFormSet):
 
 
 class RateRows(Rows):
-    """A version's rates, fixed once it is in force. Of one item there may be several, by size of prompt."""
+    """A version's rates, fixed once it is in force. Of one item there may be several, by size of prompt and class of
+    service.
+    """
 
     model = Rate
     formset = RateFormSet
     verbose_name_plural = "rates: dollars per million tokens, or each"
-    fields = ("item", "above", "cost", "charge")
+    fields = ("item", "above", "service_tier", "cost", "charge")
     ordering = ("pk",)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -98,19 +100,21 @@ class RateRows(Rows):
         return len(newest_rates(request)) if obj is None else 0
 
 
-def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
-    """The rates a new version starts from: the newest ones of the tariff named in the query string."""
-    if request.method != "GET":
-        return []
+def newest_version(request: HttpRequest) -> TariffVersion | None:
+    """The newest version of the tariff named in the query string, from which another one starts."""
     tariff = request.GET.get("tariff", "")
     versions = TariffVersion.objects.filter(tariff_id=int(tariff) if tariff.isdecimal() else 0)
-    newest = versions.order_by("-effective_from").first()
+    return versions.order_by("-effective_from").first()
+
+
+def newest_rates(request: HttpRequest) -> list[dict[str, Any]]:
+    """The rates a new version starts from."""
+    if request.method != "GET":
+        return []
+    newest = newest_version(request)
     if newest is None:
         return [{"item": Item.INPUT}, {"item": Item.OUTPUT}]
-    return [
-        {"item": rate.item, "above": rate.above, "cost": rate.cost, "charge": rate.charge}
-        for rate in newest.rates.order_by("id")
-    ]
+    return [{name: getattr(rate, name) for name in RateRows.fields} for rate in newest.rates.order_by("id")]
 
 
 class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
@@ -118,6 +122,9 @@ class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
 
     effective_from = forms.SplitDateTimeField(
         required=False, widget=UnfoldAdminSplitDateTimeWidget, help_text=WHEN_EMPTY
+    )
+    marginal = forms.BooleanField(
+        required=False, widget=UnfoldBooleanSwitchWidget, help_text=TariffVersion._meta.get_field("marginal").help_text
     )
     note = forms.CharField(
         required=False,
@@ -146,7 +153,7 @@ class TariffPage(Page):
         return super().get_form(request, obj, change, **({} if obj else {"form": NewTariffForm}), **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
-        first = ("Its first version", {"fields": ("effective_from", "note")})
+        first = ("Its first version", {"fields": ("effective_from", "marginal", "note")})
         return [*super().get_fieldsets(request, obj), *(() if obj else (first,))]
 
     def get_inline_instances(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
@@ -165,7 +172,10 @@ class TariffPage(Page):
         if formset.model is Rate:
             said = form.cleaned_data
             formset.instance = TariffVersion.objects.create(
-                tariff=form.instance, effective_from=said["effective_from"] or timezone.now(), note=said["note"]
+                tariff=form.instance,
+                effective_from=said["effective_from"] or timezone.now(),
+                marginal=said["marginal"],
+                note=said["note"],
             )
         super().save_formset(request, form, formset, change)
 
@@ -199,13 +209,17 @@ class TariffVersionPage(Page):
     search_fields = ("tariff__slug", "note")
     ordering = ("tariff__slug", "-effective_from")
     autocomplete_fields = ("tariff",)
-    fields = ("tariff", "effective_from", "note")
+    fields = ("tariff", "effective_from", "marginal", "note")
     inlines = (RateRows,)
 
     @display(description="In force", boolean=True)
     def is_in_force(self, version: TariffVersion) -> bool:
         """Whether it began. An older one of the same tariff is over."""
         return in_force(version)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        newest = newest_version(request)
+        return {**super().get_changeform_initial_data(request), "marginal": newest is not None and newest.marginal}
 
     def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
         """On GET a new version is filled in; on POST it is compared with nothing, so every row is saved."""

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from accounts.sealing import CannotOpen
 from billing.models import Rate, Tariff, TariffVersion, rate_name
 from gateway.configuration.rows import Difference, Wanted, by_slug, shown, write
-from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, Entry
+from gateway.configuration.schema import CREDENTIAL, MODEL, OFFER, PROVIDER, TARIFF, VERSION, Entry
 from routing.egress import objection
 from routing.models import AuthStyle, Credential, Model, Offer, Provider
 from routing.models.prices import WITHOUT_A_PRICE, lacks
@@ -20,7 +20,8 @@ AT_HAND = timedelta(minutes=1)
 MOST_NOTED = 20  # offers without a price
 
 Pair = tuple[Decimal | None, Decimal | None]  # cost and charge, None: unknown
-Rates = dict[tuple[str, int], Pair]  # by item, and the size of prompt above which they hold
+# By item, the size of prompt above which they hold, and the class of service, "" for the ordinary one.
+Rates = dict[tuple[str, int, str], Pair]
 
 
 def apply_catalog(
@@ -66,7 +67,7 @@ def _apply_versions(
                     "effective_from",
                     "the tariff is in force, and its past is not rewritten: set a later start than now",
                 )
-            row = TariffVersion(tariff=tariff.row, effective_from=start, note=entry.values.get("note", ""))
+            row = TariffVersion(tariff=tariff.row, **{"note": "", **entry.column_values(VERSION)})
             fresh.append((Wanted(entry, label, row, True, {}, rates_shown(rates)), rates))
             continue
         texts = _version_differences(version, entry, rates)
@@ -78,7 +79,8 @@ def _apply_versions(
                 "add a version with a new effective_from"
             )
         version.note = entry.values.get("note", version.note)
-        version.save(update_fields=["note"])
+        version.marginal = entry.values.get("marginal", version.marginal)
+        version.save(update_fields=["note", "marginal"])
         version.rates.all().delete()
         Rate.objects.bulk_create(_rate_rows(version, rates))
         difference.changed(label, texts)
@@ -86,16 +88,24 @@ def _apply_versions(
 
 
 def _rates(entry: Entry) -> Rates:
-    sizes = {0: entry.values.get("rates", {}), **entry.values.get("rates_above", {})}
-    return {(item, above): pair for above, rates in sizes.items() for item, pair in rates.items()}
+    classes = {"": entry.values, **entry.values.get("service_tiers", {})}
+    return {
+        (item, above, service): pair
+        for service, given in classes.items()
+        for above, rates in {0: given.get("rates", {}), **given.get("rates_above", {})}.items()
+        for item, pair in rates.items()
+    }
 
 
 def _version_differences(version: TariffVersion, entry: Entry, rates: Rates) -> list[str]:
-    before: Rates = {(rate.item, rate.above): (rate.cost, rate.charge) for rate in version.rates.all()}
+    before: Rates = {
+        (rate.item, rate.above, rate.service_tier): (rate.cost, rate.charge) for rate in version.rates.all()
+    }
     texts = []
-    note = entry.values.get("note", version.note)
-    if note != version.note:
-        texts.append(f"note {shown(version.note)} -> {shown(note)}")
+    for name in ("note", "marginal"):
+        held = getattr(version, name)
+        if (given := entry.values.get(name, held)) != held:
+            texts.append(f"{name} {shown(held)} -> {shown(given)}")
     for which in {**before, **rates}:
         if before.get(which) != rates.get(which):
             texts.append(f"{rate_name(*which)} {_pair_shown(before.get(which))} -> {_pair_shown(rates.get(which))}")
@@ -116,8 +126,8 @@ def _pair_shown(pair: Pair | None) -> str:
 
 def _rate_rows(version: TariffVersion, rates: Rates) -> list[Rate]:
     return [
-        Rate(version=version, item=item, above=above, cost=cost, charge=charge)
-        for (item, above), (cost, charge) in rates.items()
+        Rate(version=version, item=item, above=above, service_tier=service, cost=cost, charge=charge)
+        for (item, above, service), (cost, charge) in rates.items()
     ]
 
 

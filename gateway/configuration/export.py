@@ -206,18 +206,23 @@ def _tariffs() -> Tree:
             ],
         }
         for tariff in Tariff.objects.order_by("slug").prefetch_related(
-            models.Prefetch("versions__rates", Rate.objects.order_by("above", "item"))
+            models.Prefetch("versions__rates", Rate.objects.order_by("service_tier", "above", "item"))
         )
     }
 
 
 def _rates(version: TariffVersion) -> Tree:
-    """The version's rates; those that wait for larger prompts stand apart, when there are any."""
-    sizes: dict[int, Tree] = {0: {}}
+    """The version's rates; those of larger prompts and other classes of service stand apart, when there are any."""
+    classes: dict[str, dict[int, Tree]] = {"": {0: {}}}
     for rate in version.rates.all():
+        sizes = classes.setdefault(rate.service_tier, {0: {}})
         sizes.setdefault(rate.above, {})[rate.item] = _rate(rate)
-    base = sizes.pop(0)
-    return {"rates": base, "rates_above": sizes} if sizes else {"rates": base}
+    shown = {
+        service: {"rates": sizes.pop(0)} | ({"rates_above": sizes} if sizes else {})
+        for service, sizes in classes.items()
+    }
+    base = shown.pop("")
+    return base | {"service_tiers": shown} if shown else base
 
 
 def _rate(rate: Rate) -> Any:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from accounts.models import OnLeave, Scope, check_time_zone
-from billing.models import Item, Measure, Period
+from billing.models import Item, Measure, Period, Rate
 from gateway.configuration.file import (
     TAG,
     WHOLE,
@@ -133,6 +133,23 @@ def rates_above(at: At) -> dict[int, Rates]:
     return found
 
 
+def service_tiers(at: At) -> dict[str, dict[str, Any]]:
+    """Rates of other classes of service, by name: for each `rates` and `rates_above`, as a version has them."""
+    found = {}
+    for name, value in at.entries().items():
+        try:
+            Rate._meta.get_field("service_tier").clean(name or "default", None)
+        except ValidationError as error:
+            raise value.wrong(" ".join(error.messages)) from None
+        given = value.fields(("rates", "rates_above"))
+        found[name] = {
+            which: read(given[which])
+            for which, read in (("rates", rates), ("rates_above", rates_above))
+            if which in given
+        }
+    return found
+
+
 def _rate(at: At) -> tuple[Decimal | None, Decimal | None]:
     read = optional(dollars_per_million)
     # A mapping is the two prices, unless its keys make it a reference.
@@ -240,8 +257,8 @@ PROVIDER = Noun(
     inner={"credentials": CREDENTIAL},
 )
 VERSION = Noun(
-    columns={"effective_from": moment, "note": text},
-    special={"rates": rates, "rates_above": rates_above},
+    columns={"effective_from": moment, "marginal": boolean, "note": text},
+    special={"rates": rates, "rates_above": rates_above, "service_tiers": service_tiers},
     identity=("effective_from",),
 )
 TARIFF = Noun(columns={"name": text}, inner={"versions": VERSION})

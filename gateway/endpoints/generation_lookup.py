@@ -1,7 +1,7 @@
 """A settled generation as its organization may see it: what it used, what it cost and how it went. Pure.
 
 Providers are not named unless the plan is asked for, and what they cost never is: that is not the tenant's to see.
-Amounts are dollars and exact, rates dollars per million tokens, or each for requests and searches; durations are
+Amounts are dollars and exact, rates dollars per million tokens, or each for requests, searches, pictures and seconds; durations are
 milliseconds, times UTC.
 """
 
@@ -24,6 +24,7 @@ SERVED_AS_THEY_ARE = (
     "model", "status", "error", "finish_reason", "native_finish_reason", "stream", "ttft_ms", "duration_ms",
     "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens",
     "audio_input_tokens", "image_input_tokens", "reasoning_tokens", "audio_output_tokens", "web_searches", "basis",
+    "video_input_tokens", "image_output_tokens", "images", "seconds", "service_tier",
     "end_user", "metadata", "app", "charge", "overrun",
 )  # fmt: skip
 
@@ -126,6 +127,10 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens:
         reasoning=usage["reasoning_tokens"],
         audio_output=usage["audio_output_tokens"],
         web_searches=usage["web_searches"],
+        video_input=usage["video_input_tokens"],
+        image_output=usage["image_output_tokens"],
+        images=usage["images"],
+        seconds=usage["seconds"],
     )
 
 

@@ -53,7 +53,8 @@ class Generations(EitherScope):
             select id, model, status, error, finish_reason, native_finish_reason, stream, attempts, ttft_ms,
                    duration_ms, prompt_tokens, completion_tokens, cached_tokens, cache_write_5m_tokens,
                    cache_write_1h_tokens, audio_input_tokens, image_input_tokens, reasoning_tokens,
-                   audio_output_tokens, web_searches, basis, end_user, metadata, app, charge::text, overrun::text,
+                   audio_output_tokens, web_searches, video_input_tokens, image_output_tokens, images, seconds,
+                   service_tier, basis, end_user, metadata, app, charge::text, overrun::text,
                    arithmetic, tariff_version, created_at, settled_at, plan
               from billing_usage where id = %s and organization = %s) u
     """

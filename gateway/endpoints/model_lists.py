@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-from billing.pricing import Prices
+from billing.pricing import PARTS_OF_INPUT, Prices
 from gateway.wire.strict_json import number
 from routing.catalog import Model
 from routing.health.health import Health
@@ -21,7 +21,7 @@ from routing.planning.plan import Wanted, plan
 from routing.planning.policy import DEFAULT
 from routing.planning.prospect import prospect
 
-# How clients know a tariff's items, and what is counted. `audio_output` is no vendor's word: they have no such price.
+# How clients know a tariff's items, and what is counted. Some are no vendor's words: they have no such price.
 PRICE_NAMES: Mapping[str, tuple[str, str]] = {
     "input": ("prompt", "perMTokens"),
     "output": ("completion", "perMTokens"),
@@ -31,10 +31,15 @@ PRICE_NAMES: Mapping[str, tuple[str, str]] = {
     "reasoning": ("internal_reasoning", "perMTokens"),
     "image_input": ("image", "perMTokens"),
     "audio_input": ("audio", "perMTokens"),
+    "video_input": ("video", "perMTokens"),
     "audio_output": ("audio_output", "perMTokens"),
+    "image_output": ("image_output", "perMTokens"),
     "web_search": ("web_search", "perCount"),
     "request": ("request", "perCount"),
+    "image": ("image_generation", "perCount"),
+    "second": ("duration", "perSecond"),
 }
+READ = frozenset({"input", *PARTS_OF_INPUT})  # items of the prompt: the sizes of a marginal version split these alone
 ENDPOINT_TYPES = ("openai",)  # The surfaces that serve a model.
 UNKNOWN_DATE = date(1970, 1, 1)
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -71,9 +76,22 @@ def next_change(models: Iterable[Model], now: datetime) -> datetime:
 
 
 def pricings(prices: Prices) -> dict[str, list[dict[str, Any]]]:
-    """Price items by name, each a list: of one price, or of several, each with the sizes of prompt it is for."""
-    found = {name: _by_size(item, unit, prices) for item, (name, unit) in PRICE_NAMES.items()}
+    """Price items by name, each a list: of one price, or of several, each with the sizes of prompt it is for; after
+    them those of other classes of service, where they are others.
+    """
+    found = {name: _by_class(item, unit, prices) for item, (name, unit) in PRICE_NAMES.items()}
     return {name: items for name, items in found.items() if items}
+
+
+def _by_class(item: str, unit: str, prices: Prices) -> list[dict[str, Any]]:
+    ordinary = _by_size(item, unit, prices)
+    found = list(ordinary)
+    for service, others in prices.classes.items():
+        if (priced := _by_size(item, unit, others)) != ordinary:
+            found += [
+                {**price, "conditions": {**price.get("conditions", {}), "service_tier": service}} for price in priced
+            ]
+    return found
 
 
 def _by_size(item: str, unit: str, prices: Prices) -> list[dict[str, Any]]:
@@ -83,9 +101,10 @@ def _by_size(item: str, unit: str, prices: Prices) -> list[dict[str, Any]]:
         if not changes or charge != changes[-1][1]:
             changes.append((above, charge))
     ends = [above for above, _ in changes[1:]]
+    marginal = {"marginal": True} if prices.marginal.charge and item in READ else {}
     return [
         {"value": number(charge), "unit": unit, "currency": "USD"}
-        | ({"conditions": {"prompt_tokens": _range(above, end)}} if ends else {})
+        | ({"conditions": {"prompt_tokens": _range(above, end) | marginal}} if ends else {})
         for (above, charge), end in zip_longest(changes, ends)
         if charge is not None
     ]

@@ -45,16 +45,19 @@ class Range(Struct):
 
 
 class Conditions(Struct):
-    """Which requests a price is for. It is every token's of such a request, not only of those beyond a bound."""
+    """Which requests a price is for."""
 
-    prompt_tokens: Annotated[Range, Meta(description="The size of the whole prompt, cached tokens included.")]
+    prompt_tokens: (
+        Annotated[Range, Meta(description="The size of the whole prompt, cached tokens included.")] | UnsetType
+    ) = UNSET
+    service_tier: Annotated[str, Meta(description="The class of service that was served.")] | UnsetType = UNSET
 
 
 class Price(Struct):
     """One price of an item. Without conditions it is for every request."""
 
     value: Annotated[float, Meta(ge=0, description="Exact.")]
-    unit: Literal["perMTokens", "perCount"]
+    unit: Literal["perMTokens", "perCount", "perSecond"]
     currency: Literal["USD"]
     conditions: Conditions | UnsetType = UNSET
 

@@ -20,30 +20,42 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 Price = tuple[str, str] | str
 BySize = Mapping[int, Mapping[str, Price]]
+ByClass = Mapping[str, Mapping[str, Price]]
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @transaction.atomic(savepoint=False)
-def make_tariff(above: BySize = MappingProxyType({}), **rates: Price) -> Tariff:
+def make_tariff(
+    above: BySize = NOTHING, classes: ByClass = NOTHING, *, marginal: bool = False, **rates: Price
+) -> Tariff:
     """A tariff in force since long ago; rates as `input=(cost, charge)`, or one number for both.
 
-    `above`: rates of larger prompts, by the number of tokens that they have more than.
+    `above`: rates of larger prompts, by the number of tokens that they have more than. `classes`: of any size, by class
+    of service.
     """
     tariff = Tariff.objects.create(slug=f"tariff-{secrets.token_hex(6)}")
-    add_version(tariff, LONG_AGO, above, **rates)
+    add_version(tariff, LONG_AGO, above, classes, marginal=marginal, **rates)
     return tariff
 
 
 @transaction.atomic(savepoint=False)
 def add_version(
-    tariff: Tariff, effective_from: datetime, above: BySize = MappingProxyType({}), **rates: Price
+    tariff: Tariff,
+    effective_from: datetime,
+    above: BySize = NOTHING,
+    classes: ByClass = NOTHING,
+    *,
+    marginal: bool = False,
+    **rates: Price,
 ) -> TariffVersion:
     """A further version of `tariff`."""
-    version = TariffVersion.objects.create(tariff=tariff, effective_from=effective_from)
+    version = TariffVersion.objects.create(tariff=tariff, effective_from=effective_from, marginal=marginal)
+    sizes = [(size, "", prices) for size, prices in {0: rates, **above}.items()]
     made = []
-    for size, prices in {0: rates, **above}.items():
+    for size, service, prices in (*sizes, *((0, service, prices) for service, prices in classes.items())):
         for item, price in prices.items():
-            cost, charge = (price, price) if isinstance(price, str) else price
-            made.append(Rate(version=version, item=item, above=size, cost=Decimal(cost), charge=Decimal(charge)))
+            cost, charge = (Decimal(price), Decimal(price)) if isinstance(price, str) else map(Decimal, price)
+            made.append(Rate(version=version, item=item, above=size, service_tier=service, cost=cost, charge=charge))
     Rate.objects.bulk_create(made)
     return version
 

@@ -29,8 +29,16 @@ INPUT_PARTS = {
     "cache_write_1h": "cache_write_1h_tokens",
     "audio_input": "audio_input_tokens",
     "image_input": "image_input_tokens",
+    "video_input": "video_input_tokens",
 }
-OUTPUT_PARTS = {"reasoning": "reasoning_tokens", "audio_output": "audio_output_tokens"}
+OUTPUT_PARTS = {
+    "reasoning": "reasoning_tokens",
+    "audio_output": "audio_output_tokens",
+    "image_output": "image_output_tokens",
+}
+# What is no token, and the column that counts it.
+EACH = {"web_search": "web_searches", "image": "images", "second": "seconds"}
+Price = Fraction | None
 
 
 class Sums(NamedTuple):
@@ -69,6 +77,7 @@ class Books:
             self.tariff_of = {version.id: version.tariff_id for version in versions}
             # By date, so that the last one that has begun is the one in force.
             self.versions = sorted(versions, key=lambda version: version.effective_from)
+            self.marginal = {version.id for version in versions if version.marginal}
             zones: list[Row] = connection.execute("select id, time_zone from accounts_organization").fetchall()
             self.zones = {organization.id: organization.time_zone for organization in zones}
             self.terms: list[Row] = connection.execute("select * from billing_terms order by effective_from").fetchall()
@@ -100,8 +109,8 @@ class Books:
                 yield from _line_problems(u)
             else:
                 charge, cost = (self._price(u, name) for name in ("charge", "cost"))
-            if u.service_tier not in (None, "auto", "default", "standard"):
-                cost = None  # no tariff has a rate for another class of service
+            if not _continued(u) and (served := _class(u)) and not self._of_class(u.tariff_version, served):
+                cost = None  # nobody knows what the provider takes for it
             owed = None if u.charge is None else Fraction(u.charge) + Fraction(u.overrun)
             if owed != charge:
                 yield f"generation {u.id} is charged {u.charge} + {u.overrun}, its tokens come to {charge}"
@@ -112,45 +121,63 @@ class Books:
             if (u.charge or 0) < 0 or u.overrun < 0 or (u.provider_cost or 0) < 0:
                 yield f"generation {u.id} has a negative amount"
 
-    def _price(self, u: Row, column: str) -> Fraction | None:
+    def _price(self, u: Row, column: str) -> Price:
         """Tokens times rates, every token once: what is known of it, None when rates are needed and none is known."""
-        rates = self._rates(u, column)
-        amounts: list[Fraction | None] = []
+        rates, margins = self._rates(u, column)
+        amounts: list[Price] = []
         for whole, count, parts in (
             ("input", u.prompt_tokens, INPUT_PARTS),
             ("output", u.completion_tokens, OUTPUT_PARTS),
         ):
+            sizes = margins if whole == "input" else [(0, rates)]
             left = count
-            for item, counted in parts.items():
-                if item in rates and (part := min(getattr(u, counted), left)):
-                    left -= part
-                    price = rates[item]
-                    amounts.append(None if price is None else part * price / MILLION)
-            if left:
-                price = rates.get(whole)
-                amounts.append(None if price is None else left * price / MILLION)
-        for item, count in (("request", 1 if "request" in rates else 0), ("web_search", u.web_searches)):
-            if count:
+            for item, counted in (*parts.items(), (whole, "")):
+                if item != whole and not any(item in found for _, found in sizes):
+                    continue
+                part = left if item == whole else min(getattr(u, counted), left)
+                amounts += _beyond(item, whole, count - left, part, sizes)
+                left -= part
+        for item, count in (
+            ("request", 1 if "request" in rates else 0),
+            *((i, getattr(u, c)) for i, c in EACH.items()),
+        ):
+            if count and (item in rates or item == "web_search" or not u.prompt_tokens + u.completion_tokens):
                 price = rates.get(item)
                 amounts.append(None if price is None else count * price)
         return _known(amounts)
 
-    def _rates(self, u: Row, column: str) -> dict[str, Fraction | None]:
-        """Prices by item: of the tariff's version, or, for a charge, what the organization's terms make of them."""
+    def _rates(self, u: Row, column: str) -> tuple[dict[str, Price], list[tuple[int, dict[str, Price]]]]:
+        """Prices by item for a prompt of this size, and, for its tokens, by the number that come before them: of the
+        tariff's version, or, for a charge, what the organization's terms make of them.
+        """
         version, term = u.tariff_version, self._term(u) if column == "charge" else None
         if term is not None and term.price_list_id is not None:
             listed = [v for v in self.versions if v.tariff_id == term.price_list_id]
             begun = [v.id for v in listed if v.effective_from <= u.created_at]
             version = next(reversed(begun), None)
-        # By size, so that of several rates of an item the last one that the prompt is large enough for stays.
-        rates = [rate for rate in self.rates[version] if rate.above == 0 or u.prompt_tokens > rate.above]
-        if term is None or term.markup is None:
-            return {rate.item: _fraction(getattr(rate, column)) for rate in rates}
-        factor = 1 + Fraction(term.markup) / 100
-        return {
-            rate.item: None if rate.cost is None else Fraction(round(Fraction(rate.cost) * factor * MILLION), MILLION)
-            for rate in rates
-        }
+        served = _class(u)
+        own = [rate for rate in self.rates[version] if rate.service_tier == served] if served else []
+        ordinary = [rate for rate in self.rates[version] if not rate.service_tier]
+        factor = None if term is None or term.markup is None else 1 + Fraction(term.markup) / 100
+
+        def price(rate: Row) -> Price:
+            if factor is None:
+                return _fraction(getattr(rate, column))
+            return None if rate.cost is None else Fraction(round(Fraction(rate.cost) * factor * MILLION), MILLION)
+
+        def at(size: int) -> dict[str, Price]:
+            # Rates are in the order of sizes, so that of several of an item the last that the prompt is above stays.
+            found = {rate.item: price(rate) for rate in ordinary if rate.above == 0 or size > rate.above}
+            return found | {rate.item: price(rate) for rate in own if rate.above == 0 or size > rate.above}
+
+        sizes = {rate.above for rate in (*own, *ordinary) if 0 < rate.above < u.prompt_tokens}
+        whole = at(u.prompt_tokens)
+        return whole, [(size, at(size + 1)) for size in sorted({0, *sizes})] if version in self.marginal else [
+            (0, whole)
+        ]
+
+    def _of_class(self, version: int | None, served: str) -> bool:
+        return any(rate.service_tier == served for rate in self.rates[version])
 
     def _term(self, u: Row) -> Row | None:
         """The terms that the organization's charge is by: the newest for the tariff, else the newest for every one."""
@@ -231,10 +258,27 @@ def _continued(u: Row) -> bool:
     return bool(u.arithmetic) and "provider" in u.arithmetic[0]
 
 
+def _class(u: Row) -> str:
+    """The class of service that a row was served with, empty for the ordinary one."""
+    named = (u.service_tier or "").lower()
+    return "" if named in ("auto", "default", "standard") else named
+
+
+def _beyond(item: str, whole: str, before: int, count: int, sizes: list[tuple[int, dict[str, Price]]]) -> list[Price]:
+    """What so many tokens come to that have others `before` them: those beyond a size and not beyond the next."""
+    beyond = [min(count, max(0, before + count - size)) for size, _ in sizes]
+    amounts: list[Price] = []
+    for (_, rates), here, further in zip(sizes, beyond, (*beyond[1:], 0), strict=True):
+        price = rates.get(item if item in rates else whole)
+        if here > further:
+            amounts.append(None if price is None else (here - further) * price / MILLION)
+    return amounts
+
+
 def _amount(line: Mapping[str, Any], column: str) -> Fraction | None:
     if line[column] is None:
         return None
-    each = 1 if line["item"] in ("request", "web_search") else MILLION
+    each = 1 if line["item"] in ("request", *EACH) else MILLION
     return Fraction(line["quantity"]) * Fraction(line[column]) / each
 
 
