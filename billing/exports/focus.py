@@ -24,7 +24,7 @@ from billing.models import Item
 
 VERSIONS = ("1.2", "1.4")
 # Items that are priced each, and what they are counted in; all others are tokens, priced by the million.
-EACH = {"request": "Requests", "web_search": "Searches"}
+EACH = {"request": "Requests", "web_search": "Searches", "image": "Images", "second": "Seconds"}
 
 _EACH = ", ".join(map(literal, EACH))
 _UNITS = "".join(f" when {literal(item)} then {literal(unit)}" for item, unit in EACH.items())

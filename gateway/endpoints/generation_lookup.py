@@ -1,8 +1,8 @@
 """A settled generation as its organization may see it: what it used, what it cost and how it went. Pure.
 
 Providers are not named unless the plan is asked for, and what they cost never is: that is not the tenant's to see.
-Amounts are dollars and exact, rates dollars per million tokens, or each for requests, searches, pictures and seconds; durations are
-milliseconds, times UTC.
+Amounts are dollars and exact, rates dollars per million tokens, or each for requests, searches, pictures and seconds;
+durations are milliseconds, times UTC.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from billing.models import Budget, Usage
-from billing.pricing import Rate, by_size
+from billing.pricing import Rate, by_size, compiled
 from gateway.endpoints.model_lists import pricings
 from gateway.wire.strict_json import number
 from tests.simulated.process import SimulatedProvider
@@ -68,6 +68,42 @@ def test_a_price_that_is_unknown_for_some_sizes_is_left_out_for_them() -> None:
     assert pricings(by_size([("input", 0, unknown), ("input", 1000, known), ("input", 2000, unknown)])) == {
         "prompt": [price(number(Decimal(2)), gt=number(Decimal(1)), lte=number(Decimal(2)))]
     }
+
+
+def test_margins_and_classes_of_service_are_told_with_the_price() -> None:
+    one, two, half = (Rate(None, Decimal(text)) for text in ("1", "2", "0.5"))
+    rows = [("input", 0, "", one), ("input", 1000, "", two), ("output", 0, "", two), ("input", 0, "flex", half)]
+    dear, cheap, least = number(Decimal(2)), number(Decimal(1)), number(Decimal("0.5"))
+    bounds = [{"gte": 0, "lte": cheap, "marginal": True}, {"gt": cheap, "marginal": True}]
+    assert pricings(compiled(rows, marginal=True)) == {
+        "prompt": [
+            *(price(value, **bound) for value, bound in zip((cheap, dear), bounds, strict=True)),
+            {**price(least), "conditions": {"service_tier": "flex"}},
+        ],
+        "completion": [price(dear)],
+    }
+
+
+@pytest.mark.row("B309")
+def test_a_margin_is_charged_for_the_tokens_beyond_the_size_alone(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    above: Any = {100_000: {"input": "2", "output": "14"}, 200_000: {"input": "3"}}
+    tariff = make_tariff(input="1", output="10", above=above, marginal=True)
+    model = make_model(make_provider(simulated.base_url), "sim-small?tokens=3&prompt=200001", tariff)
+    synchronize(gateway)
+    id = gateway.chat(alice.secret, model.slug).json()["id"]
+    row = Usage.objects.get(id=id)
+    # 100,000 at $1, 100,000 at $2, one at $3; the answer at the rate of the whole prompt's size.
+    assert (row.charge, row.provider_cost) == (Decimal("0.300045"), Decimal("0.300045"))
+    lines = [(line["item"], line["quantity"], line["charge"]) for line in row.arithmetic]
+    assert lines == [
+        *(("input", 100_000, "1.000000"), ("input", 100_000, "2.000000"), ("input", 1, "3.000000")),
+        ("output", 3, "14.000000"),
+    ]
+    shown = read(gateway, alice, f"/v1/management/generation?id={id}")["ratingResponses"]
+    assert shown["billAmount"] == sum(line["billAmount"] for line in shown["ratingDetails"]) == Decimal("0.300045")
+    assert books(alice.organization).problems() == []
 
 
 @pytest.mark.row("B309")

@@ -246,6 +246,21 @@ def test_what_nobody_counted_or_two_offers_answered_is_left_and_capped_stays_bel
     assert run.sums.aggregate(left=Sum("left"), rows=Sum("rows")) == {"left": 2, "rows": 4}
 
 
+def test_a_row_is_repriced_by_its_class_of_service_size_and_seconds(tariff: Tariff) -> None:
+    tenant = make_tenant("alice")
+    used(tenant, tariff, provider_cost=None, service_tier="flex")
+    used(tenant, tariff, service_tier="default", seconds=60)
+    version = dearer(
+        tariff, second=("0", "0.0001"), marginal=True, above={400: {"input": ("0.4", "20")}},
+        classes={"flex": {"input": ("0.2", "5"), "output": ("0.8", "0.88")}},
+    )  # fmt: skip
+    # 1000 x 5 + 500 x 0.88, which was 0.00132, and what the provider takes is known now; then 400 x 10 + 600 x 20 +
+    # 500 x 1.76 and 60 x 0.0001.
+    run = counted(version)
+    charge = Decimal("0.00544") + Decimal("0.02288") - 2 * Decimal("0.00132")
+    assert changes(run) == [(tenant.organization.pk, charge, Decimal("0.0006"))]
+
+
 def test_a_count_is_stopped_and_goes_on_where_it_was(tariff: Tariff, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repricing, "PAGE", 2)
     tenant = make_tenant("alice")

@@ -350,6 +350,26 @@ def test_a_version_to_come_may_change(desk: Desk) -> None:
     ]
 
 
+def test_a_version_may_have_margins_and_rates_by_class_of_service(desk: Desk) -> None:
+    desk.apply(TARIFF % IN_FORCE)
+    flex = "{rates: {input: 1.5}, rates_above: {1000: {input: 2.5}}}"
+    given = "{input: 3, output: 4}, marginal: true, rates_above: {1000: {input: 5}}, service_tiers: {flex: FLEX}"
+    given = given.replace("FLEX", flex)
+    desk.apply(TARIFF % coming(given))
+    version = TariffVersion.objects.filter(tariff__slug=desk.slug).latest("effective_from")
+    assert version.marginal
+    assert {(rate.item, rate.above, rate.service_tier): rate.charge for rate in version.rates.all()} == {
+        ("input", 0, ""): 3,
+        ("output", 0, ""): 4,
+        ("input", 1000, ""): 5,
+        ("input", 0, "flex"): Decimal("1.5"),
+        ("input", 1000, "flex"): Decimal("2.5"),
+    }
+    assert desk.lines(TARIFF % coming(given)) == []
+    (line,) = desk.lines(TARIFF % coming(given.replace("true", "false").replace("1.5", "1.6")))
+    assert line.endswith(": marginal true -> false, input, flex 1.5 -> 1.6")
+
+
 def test_rates_of_larger_prompts_may_change_in_a_version_to_come(desk: Desk) -> None:
     desk.apply(TARIFF % IN_FORCE)
     desk.apply(TARIFF % coming("{input: 3, output: 4}, rates_above: {1000: {input: 5}, 2000: {input: 6}}"))

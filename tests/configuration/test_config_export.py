@@ -37,7 +37,9 @@ def test_an_export_is_what_it_was_made_from(desk: Desk) -> None:
         environment = whole(desk)
         desk.apply(WHOLE, **environment)
         desk.apply(PROVIDER.replace("NAME", "NAME-two"), URL="https://x.example", ONE="o" * 20, TWO="t" * 20)
-        desk.apply(TARIFF % coming("{input: {cost: 1, charge: 1.25}, web_search: 0.000001}"))
+        flex = "{rates: {output: 3}, rates_above: {9: {input: 2, output: {cost: 1, charge: 2}}}}"
+        margins = f"marginal: true, service_tiers: {{flex: {flex}, priority: {{rates: {{input: null}}}}}}"
+        desk.apply(TARIFF % coming(f"{{input: {{cost: 1, charge: 1.25}}, web_search: 0.000001}}, {margins}"))
         first = export()
         assert environment["CI_KEY"] not in first and PROVIDER_SECRET not in first
 

@@ -99,6 +99,10 @@ SHAPES = {
         "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates_above: {0: {input: 2}}}]}}",
         "rates_above.0: expected a number of tokens from 1 to 2147483647",
     ),
+    "the ordinary class of service": (
+        "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, service_tiers: {standard: {}}}]}}",
+        "service_tiers.standard: Lower-case letters, digits, '_', '.' and '-'; of the ordinary class, empty.",
+    ),
     "a size of prompt with a mark": (
         "tariffs: {t: {versions: [{effective_from: 2026-01-01T00:00:00Z, rates_above: {200k: {input: 2}}}]}}",
         "rates_above.200k: expected a number of tokens from 1 to 2147483647",

@@ -182,7 +182,7 @@ INEXPRESSIBLE = {
     ),
     "a price has more than six decimals (0.0833333333333333)": tokens_price(cache_write_mtok="0.0833333333333333"),
     "it has a price of its own for cache audio read": tokens_price(cache_audio_read_mtok="1"),
-    "it has a price of its own for output image": tokens_price(output_image_mtok="1"),
+    "it has a price of its own for output video": tokens_price(output_video_mtok="1"),
     "its price depends on the hour": [
         listed.ConditionalPrice(prices=tokens_price()),
         listed.ConditionalPrice(listed.TimeOfDateConstraint(time(1), time(2)), prices=tokens_price(input_mtok="9")),
@@ -407,16 +407,16 @@ def test_an_announced_price_waits_for_its_day(market: Market) -> None:
 def test_a_price_that_became_one_rates_cannot_say_turns_the_offer_off(market: Market) -> None:
     market.sells("swift", tokens_price())
     market.import_()
-    market.sells("swift", tokens_price(output_image_mtok="1"))
+    market.sells("swift", tokens_price(output_video_mtok="1"))
     assert market.import_() == [
-        "~ offer NAME/swift at NAME as swift: active true -> false, since it has a price of its own for output image"
+        "~ offer NAME/swift at NAME as swift: active true -> false, since it has a price of its own for output video"
     ]
     assert market.offer("swift").active is False
     assert market.import_() == []
 
 
 def test_a_price_that_rates_can_say_at_last_gives_a_tariff_to_an_offer_that_stays_off(market: Market) -> None:
-    market.sells("swift", tokens_price(output_image_mtok="1"))
+    market.sells("swift", tokens_price(output_video_mtok="1"))
     market.import_()
     market.sells("swift", tokens_price())
     assert market.import_() == ["~ offer NAME/swift at NAME as swift: tariff none -> NAME/swift (it stays off)"]
@@ -448,7 +448,7 @@ def test_an_offer_under_the_operators_own_tariff_stays_there(market: Market) -> 
     Offer.objects.filter(provider__slug=market.slug).update(tariff=own)
     market.sells("swift", tokens_price(input_mtok="0.5"))
     assert market.import_(NOW + timedelta(days=1)) == []
-    market.sells("swift", tokens_price(output_image_mtok="1"))
+    market.sells("swift", tokens_price(output_video_mtok="1"))
     assert market.import_(NOW + timedelta(days=1)) == []
     assert market.offer("swift").tariff == own
 

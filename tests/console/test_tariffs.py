@@ -163,6 +163,27 @@ def test_an_item_may_have_a_rate_for_each_size_of_prompt(tariff: Tariff) -> None
     assert "200000" in client.get(page(second)).content.decode()
 
 
+def test_a_version_has_margins_and_rates_by_class_of_service_and_the_next_starts_from_them(tariff: Tariff) -> None:
+    version = version_of(tariff, timezone.now() + HOUR)
+    client = console()
+    address = f"{ADD}?tariff={tariff.pk}"
+    fields: dict[str, Any] = {"rates__1__item": "input", "rates__1__service_tier": "flex", "rates__1__charge": "0.2"}
+    later = at(timezone.now() + 2 * HOUR)
+    assert submit(client, address, FORM, marginal="on", **fields, **later).status_code == 302
+    made = tariff.versions.exclude(pk=version.pk).get()
+    assert made.marginal
+    assert [(rate.item, rate.service_tier, rate.charge) for rate in made.rates.order_by("pk")] == [
+        ("input", "", Decimal("0.44")),
+        ("input", "flex", Decimal("0.2")),
+    ]
+    html = client.get(address).content.decode()
+    again = filled(html, FORM)
+    assert (again["marginal"], again["rates-1-service_tier"]) == (["on"], ["flex"])
+    refused = submit(client, address, FORM, **{**fields, "rates__1__service_tier": "standard"})
+    assert (refused.status_code, tariff.versions.count()) == (200, 2)
+    assert "of the ordinary class, empty" in refused.content.decode()
+
+
 def test_a_row_left_open_is_no_rate(tariff: Tariff) -> None:
     more = {
         "rates__TOTAL_FORMS": "3",

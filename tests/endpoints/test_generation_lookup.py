@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from accounts.models import ApiKey
 from billing.models import Budget, Hold, Usage
+from billing.pricing import EACH
 from gateway.endpoints.generation_lookup import rating
 from gateway.endpoints.model_lists import PRICE_NAMES
 from gateway.wire import strict_json
@@ -190,7 +191,7 @@ def test_without_a_known_price_the_sum_is_null_not_nothing(
 def test_a_rating_adds_up(lines: list[tuple[str, int, Decimal]], share: int) -> None:
     arithmetic = [{"item": item, "quantity": quantity, "charge": f"{rate:f}"} for item, quantity, rate in lines]
     whole = sum(
-        (rate * quantity / (1 if item in ("request", "web_search") else 10**6) for item, quantity, rate in lines),
+        (rate * quantity / (1 if item in EACH else 10**6) for item, quantity, rate in lines),
         Decimal(0),
     )
     discount = (whole * share / 100).quantize(Decimal(10) ** -12) if share < 100 else whole

@@ -134,6 +134,10 @@ def test_each_price_is_what_the_tenant_pays_to_the_last_digit(
         image_input=("1", "5.5"),
         audio_input=("1", "8.8"),
         audio_output=("1", "17.6"),
+        video_input=("1", "9.9"),
+        image_output=("1", "30"),
+        image=("0", "0.04"),
+        second=("0", "0.0001"),
         web_search=("0.005", "0.01"),
         request=("0", "0.000001"),
     )
@@ -150,6 +154,10 @@ def test_each_price_is_what_the_tenant_pays_to_the_last_digit(
         "image": price(Decimal("5.5")),
         "audio": price(Decimal("8.8")),
         "audio_output": price(Decimal("17.6")),
+        "video": price(Decimal("9.9")),
+        "image_output": price(30),
+        "image_generation": price(Decimal("0.04"), "perCount"),
+        "duration": price(Decimal("0.0001"), "perSecond"),
         "web_search": price(Decimal("0.01"), "perCount"),
         "request": price(Decimal("0.000001"), "perCount"),
     }

@@ -68,6 +68,77 @@ def test_a_class_of_service_is_charged_as_served_and_never_passed_without_a_rate
     assert books(alice.organization).problems() == []
 
 
+PRICED = {"priority": {"input": "6", "output": ("30", "40")}, "flex": {"input": "1.5", "output": "7.5"}}
+
+
+@pytest.mark.row("B101")
+@pytest.mark.parametrize(
+    ("asked", "served", "charge", "cost", "stored"),
+    [
+        ("priority", "priority", "0.01", "0.009", "priority"),
+        ("priority", "default", "0.0045", "0.0045", "default"),  # what was served counts
+        ("flex", "", "0.00225", "0.00225", "flex"),  # nobody said otherwise
+        (None, "Flex", "0.00225", "0.00225", "Flex"),
+        ("flex", "scale", "0.0045", None, "scale"),  # which has no rate
+    ],
+)
+def test_a_class_of_service_with_a_rate_is_asked_for_and_charged_as_served(
+    gateway: Gateway,
+    simulated: SimulatedProvider,
+    alice: Tenant,
+    *,
+    asked: str | None,
+    served: str,
+    charge: str,
+    cost: str | None,
+    stored: str,
+) -> None:
+    alice.project.strict_params = True
+    alice.project.save()
+    tariff = make_tariff(input="3", output="15", classes=PRICED)
+    stream = asked is None
+    option = simulated.script(f"class-{alice.organization.slug}", told(served, stream))
+    provider = make_provider(simulated.base_url)
+    model = make_model(provider, f"sim-{provider.slug}?{option}", tariff, supported_parameters=["service_tier"])
+    synchronize(gateway)
+    fields = {} if asked is None else {"service_tier": asked}
+    answer = gateway.chat(alice.secret, model.slug, stream=stream, **fields)
+    assert (answer.status_code, answer.headers.get("x-gateway-ignored-params")) == (200, None)
+    usage = Usage.objects.get(model=model.slug)
+    known = None if cost is None else Decimal(cost)
+    assert (usage.charge, usage.provider_cost, usage.service_tier) == (Decimal(charge), known, stored)
+    assert (f"{usage.id.hex}: {model.slug} has no rate" in gateway.log.read_text()) == (cost is None)
+    assert books(alice.organization).problems() == []
+
+
+def test_a_class_of_service_is_held_for_at_the_dearest_that_may_be_served(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    hard(alice, "1")
+    provider, takes = make_provider(simulated.base_url), {"supported_parameters": ["service_tier"]}
+    classes = {"flex": {"output": "7.5"}, "priority": {"output": ("30", "40")}, "scale": {"output": "100"}}
+    tariff = make_tariff(input="0", output="15", classes=classes)
+    name = f"class-{provider.slug}"
+    slug = make_model(provider, f"{name}?hold&tokens=1", tariff, **takes).slug
+    echo = make_model(provider, "sim-small?echo", tariff, **takes).slug
+    synchronize(gateway)
+    held = {}
+    for asked in ("default", "flex", "priority", "scale", "batch", ""):
+        with dial(gateway) as line:
+            line.send(chat(alice.secret, slug, max_tokens=100, **({"service_tier": asked} if asked else {})))
+            simulated.until(waiting=1)
+            held[asked] = Hold.objects.get(model=slug).money
+            simulated.release()
+            ignored = line.answer().headers.get("x-gateway-ignored-params")
+            assert ignored == ("service_tier" if asked == "batch" else None)
+        until(lambda: not Hold.objects.filter(model=slug).exists())
+    # 100 tokens at $15; flex may not be had; who asks for none, or for one without a rate, leaves it to the provider.
+    dollars = {"default": "0.0015", "flex": "0.0015", "priority": "0.004", "scale": "0.01", "batch": "0.01", "": "0.01"}
+    assert held == {asked: Decimal(amount) for asked, amount in dollars.items()}
+    (choice,) = gateway.chat(alice.secret, echo, service_tier="flex").json()["choices"]
+    assert json.loads(choice["message"]["content"])["service_tier"] == "flex"
+
+
 def test_a_class_of_service_that_is_withheld_is_held_for_at_the_ordinary_rates(
     gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
 ) -> None:
@@ -128,6 +199,28 @@ def test_a_search_without_a_rate_is_refused_on_a_hard_budget_and_one_with_a_rate
         assert Hold.objects.get(model=dear).money == Decimal("0.10")  # ten of them
         simulated.release()
         line.answer()
+
+
+def test_pictures_video_and_seconds_are_charged_as_they_are_reported(
+    gateway: Gateway, simulated: SimulatedProvider, alice: Tenant
+) -> None:
+    sent = told("default", False)
+    sent = sent.replace(b'"completion_tokens"', b'"prompt_tokens_details": {"video_tokens": 600}, "completion_tokens"')
+    sent = sent.replace(b'"total_tokens"', b'"completion_tokens_details": {"image_tokens": 90}, "total_tokens"')
+    sent = sent.replace(b'"prompt_tokens":', b'"prompt_audio_seconds": 30, "prompt_tokens":')
+    option = simulated.script(f"media-{alice.organization.slug}", sent)
+    provider = make_provider(simulated.base_url)
+    rates = {"input": "3", "output": "15", "video_input": "5", "image_output": "40", "second": ("0.0001", "0.0002")}
+    slug = make_model(provider, f"sim-{provider.slug}?{option}", make_tariff(**rates)).slug
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, slug)
+    assert answer.json()["usage"]["completion_tokens_details"]["image_tokens"] == 90
+    assert answer.json()["usage"]["prompt_tokens_details"]["video_tokens"] == 600
+    usage = Usage.objects.get(model=slug)
+    # 400 x 3 + 600 x 5 + 10 x 15 + 90 x 40, and 30 seconds at 0.0002
+    assert (usage.charge, usage.provider_cost) == (Decimal("0.01395"), Decimal("0.01095"))
+    assert (usage.video_input_tokens, usage.image_output_tokens, usage.seconds, usage.images) == (600, 90, 30, 0)
+    assert books(alice.organization).problems() == []
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

@@ -19,6 +19,9 @@ RATES = {
     "cache_write_1h": "6",
     "audio_input": "40",
     "audio_output": "80",
+    "video_input": "5",
+    "image_output": "40",
+    "second": "0.0001",
 }
 STEPS = {"input": "6", "output": "22.5"}  # of a prompt above 200,000
 
@@ -74,6 +77,8 @@ SAYS = {
 READ = {"cache_read_input_tokens": 30_000}
 WRITTEN = {"cache_creation_input_tokens": 9000}
 SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 4000, "ephemeral_1h_input_tokens": 5000}}
+FILM = [{"modality": "TEXT", "tokenCount": 20}, {"modality": "VIDEO", "tokenCount": 600}]
+PICTURE = [{"modality": "IMAGE", "tokenCount": 1290}]
 SOUND = [{"modality": "TEXT", "tokenCount": 12}, {"modality": "AUDIO", "tokenCount": 300}]
 # By name: the protocol, the counts as it tells them, and what they come to.
 AMOUNTS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -129,6 +134,25 @@ AMOUNTS: dict[str, tuple[str, dict[str, Any], str]] = {
         "google_gemini",
         {"promptTokenCount": 20, "candidatesTokenCount": 312, "candidatesTokensDetails": SOUND},
         "0.02424",
+    ),
+    # 20 x 3 + 600 x 5 + 1,290 x 40
+    "a film that is read and a picture that is made": (
+        "google_gemini",
+        {"promptTokenCount": 620, "promptTokensDetails": FILM}
+        | {"candidatesTokenCount": 1290, "candidatesTokensDetails": PICTURE},
+        "0.05466",
+    ),
+    "a picture in a chat": (
+        "openai_chat",
+        {"prompt_tokens": 620, "prompt_tokens_details": {"video_tokens": 600}}
+        | {"completion_tokens": 1290, "completion_tokens_details": {"image_tokens": 1290}},
+        "0.05466",
+    ),
+    # 20 x 3 + 10 x 15, and 61 seconds
+    "seconds that are heard": (
+        "openai_chat",
+        {"prompt_tokens": 20, "completion_tokens": 10, "prompt_audio_seconds": 61},
+        "0.00631",
     ),
     # 200,000 x 3 + 1,000 x 15; one token more, and all are dearer
     "at the border": ("openai_chat", {"prompt_tokens": 200_000, "completion_tokens": 1000}, "0.615"),

@@ -161,6 +161,15 @@ def test_what_was_written_to_the_cache_is_counted_by_its_life(sent: Any, five_mi
     assert usage["prompt_tokens"] == 5 + five_minutes + hour
 
 
+def test_a_class_of_service_is_told_where_it_is_not_the_ordinary_one() -> None:
+    counted = {"input_tokens": 5, "output_tokens": 10}
+    for tier, told in (("priority", "priority"), ("batch", "batch"), ("standard", None), (None, None), (1, None)):
+        made = {**message("text"), "usage": {**counted, "service_tier": tier}}
+        assert UpstreamAnswer().whole(made).get("service_tier") == told
+    stream = recorded("text").replace(b'"usage":{', b'"usage":{"service_tier":"priority",', 1)
+    assert "priority" in [chunk.get("service_tier") for chunk in chunks(stream)]
+
+
 def test_a_later_zero_does_not_undo_an_earlier_count() -> None:
     stream = recorded("text").replace(
         b'"usage":{"input_tokens":11,"output_tokens":9}', b'"usage":{"input_tokens":0,"output_tokens":9}'

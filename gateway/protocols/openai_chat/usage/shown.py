@@ -78,6 +78,10 @@ def show(
         "input_tokens": prompt,
         "output_tokens": completion,
     }
+    if tokens.video_input:
+        made["prompt_tokens_details"]["video_tokens"] = tokens.video_input
+    if tokens.image_output:
+        made["completion_tokens_details"]["image_tokens"] = tokens.image_output
     if not sent.keys() <= made.keys():
         made |= {name: value for name, value in sent.items() if name not in made and name not in _NOT_PASSED}
     if extras:

@@ -83,6 +83,9 @@ CORE = {"prompt_tokens": 100, "completion_tokens": 50}
         ),
         (CORE | {"claude_cache_creation_1_h_tokens": 7}, Tokens(100, 50, cache_write_1h=7)),
         (CORE | {"prompt_tokens_details": {"web_search": 3}}, Tokens(100, 50, web_searches=3)),
+        (CORE | {"prompt_tokens_details": {"video_tokens": 7}}, Tokens(100, 50, video_input=7)),
+        (CORE | {"completion_tokens_details": {"image_tokens": 50}}, Tokens(100, 50, image_output=50)),
+        (CORE | {"prompt_audio_seconds": 61}, Tokens(100, 50, seconds=61)),
         (CORE | {"server_tool_use": {"web_search_requests": 2}}, Tokens(100, 50, web_searches=2)),
         (
             {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 442}
@@ -353,8 +356,8 @@ def test_nothing_but_sane_counts_comes_out(sent: Any) -> None:
         assert type(count) is int
         assert 0 <= count <= LARGEST
     assert made.cached + made.cache_write_5m + made.cache_write_1h <= made.prompt
-    assert made.audio_input + made.image_input <= made.prompt
-    assert made.reasoning + made.audio_output <= made.completion
+    assert made.audio_input + made.image_input + made.video_input <= made.prompt
+    assert made.reasoning + made.audio_output + made.image_output <= made.completion
     assert object_["total_tokens"] == made.prompt + made.completion == made.total
     details = object_["completion_tokens_details"]
     assert 0 <= details["reasoning_tokens"] + details["audio_tokens"] <= made.completion
