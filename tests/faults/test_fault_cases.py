@@ -2,6 +2,7 @@
 
 import json
 import time
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, synchronize, until
 from tests.stage.raw import chat, dial
-from tests.stage.shelf import add_offer, make_model, make_provider
+from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 from tests.stage.speech import error, events
 
 
@@ -271,16 +272,19 @@ def test_after_the_first_output_only_an_error_event_follows(
 def test_every_try_is_on_record(gateway: Gateway, alice: Tenant, simulated: SimulatedProvider) -> None:
     model = make_model(make_provider(simulated.base_url), "sim-small?status=503")
     add_offer(model, make_provider(simulated.base_url), "sim-small?status=500", priority=1)
-    add_offer(model, make_provider(simulated.base_url), "sim-small?tokens=2&prompt=5", priority=2)
+    answers = make_provider(simulated.base_url)
+    add_offer(model, answers, "sim-small?tokens=10&prompt=100", make_tariff(input="3", output="15"), priority=2)
     synchronize(gateway)
     answer = gateway.chat(alice.secret, model.slug)
+    usage = Usage.objects.get(id=answer.json()["id"])  # at the prices of whoever answered
+    assert (usage.charge, usage.provider, usage.attempts) == (Decimal("0.00045"), answers.slug, 3)
     found = gateway.client.get(
         f"/v1/management/generation?id={answer.json()['id']}", headers={"x-api-key": alice.secret}
     ).json()
     assert (found["requestRetryTimes"], found["finalRetry"]) == (2, True)
     last = Attempt.objects.filter(generation=answer.json()["id"]).order_by("number").last()
     assert last is not None
-    assert (last.prompt_tokens, last.completion_tokens) == (5, 2)
+    assert (last.prompt_tokens, last.completion_tokens) == (100, 10)
     assert last.duration_ms is not None
 
 

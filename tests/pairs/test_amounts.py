@@ -23,6 +23,8 @@ RATES = {
     "image_output": "40",
     "second": "0.0001",
 }
+LONG, LONGER = {"input": "2", "output": "12"}, {"input": "4", "output": "18"}
+VOICE = {"input": "2.50", "output": "10", "audio_input": "40", "audio_output": "80"}
 STEPS = {"input": "6", "output": "22.5"}  # of a prompt above 200,000
 
 
@@ -166,15 +168,131 @@ AMOUNTS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+# What others were seen to charge wrongly. By name: the protocol, the counts, rates, rates of prompts above 200,000, and
+# what is right.
+SEEN: dict[str, tuple[str, dict[str, Any], dict[str, str], dict[str, str], str]] = {
+    # 20 x 3 + 40,000 x 0.30 + 100 x 15, not with 20 - 40,000 of input
+    "less was read anew than from the cache": (
+        "anthropic_messages",
+        {"input_tokens": 20, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 40_000, "output_tokens": 100},
+        RATES,
+        {},
+        "0.01356",
+    ),
+    # 5 x 3 + 4,000 x 3.75 + 6,000 x 6 + 10 x 15, not all for five minutes
+    "an hour of cache": (
+        "anthropic_messages",
+        {"input_tokens": 5, "cache_creation_input_tokens": 10_000, "cache_read_input_tokens": 0, "output_tokens": 10}
+        | {"cache_creation": {"ephemeral_5m_input_tokens": 4000, "ephemeral_1h_input_tokens": 6000}},
+        RATES,
+        {},
+        "0.051165",
+    ),
+    "without a split all is for five minutes": (
+        "anthropic_messages",
+        {"input_tokens": 5, "cache_creation_input_tokens": 10_000, "output_tokens": 10},
+        RATES,
+        {},
+        "0.037665",
+    ),
+    # 30 x 0.30 + 412 x 2.50, not 12 x 2.50
+    "thoughts that are left out of the answer": (
+        "google_gemini",
+        {"promptTokenCount": 30, "candidatesTokenCount": 12, "thoughtsTokenCount": 400, "totalTokenCount": 442},
+        {"input": "0.30", "output": "2.50"},
+        {},
+        "0.001039",
+    ),
+    # 50 x 3 + 15 x 15, of which the stream tells less before: the last total counts
+    "a running total": (
+        "google_gemini",
+        {"promptTokenCount": 50, "candidatesTokenCount": 15, "totalTokenCount": 65},
+        RATES,
+        {},
+        "0.000375",
+    ),
+    # 10 x 3 + 900 x 15, of which 20 are text
+    "thoughts that nobody sees": (
+        "openai_chat",
+        {"prompt_tokens": 10, "completion_tokens": 900, "completion_tokens_details": {"reasoning_tokens": 880}},
+        RATES,
+        {},
+        "0.01353",
+    ),
+    # 250,000 x 4 + 1,000 x 18, the whole request
+    "a long prompt": (
+        "google_gemini",
+        {"promptTokenCount": 250_000, "candidatesTokenCount": 1000, "totalTokenCount": 251_000},
+        LONG,
+        LONGER,
+        "1.018",
+    ),
+    "a prompt at the border": (
+        "openai_chat",
+        {"prompt_tokens": 200_000, "completion_tokens": 1000},
+        LONG,
+        LONGER,
+        "0.412",
+    ),
+    "a prompt of one token more": (
+        "openai_chat",
+        {"prompt_tokens": 200_001, "completion_tokens": 1000},
+        LONG,
+        LONGER,
+        "0.818004",
+    ),
+    # 20 x 2.50 + 100 x 10 + 400 x 80, not 500 x 10
+    "sound at its own price": (
+        "openai_chat",
+        {"prompt_tokens": 20, "completion_tokens": 500, "prompt_tokens_details": {"text_tokens": 20, "audio_tokens": 0}}
+        | {"completion_tokens_details": {"text_tokens": 100, "audio_tokens": 400}},
+        VOICE,
+        {},
+        "0.03305",
+    ),
+    "sound without a count of text": (
+        "openai_chat",
+        {"prompt_tokens": 20, "completion_tokens": 500, "completion_tokens_details": {"audio_tokens": 400}},
+        VOICE,
+        {},
+        "0.03305",
+    ),
+    # one token at 0.02 a million is not nothing
+    "a single token": (
+        "openai_chat",
+        {"prompt_tokens": 1, "completion_tokens": 1},
+        {"input": "0.02", "output": "0"},
+        {},
+        "0.00000002",
+    ),
+}
+
+
+def amount_of(
+    provider: str, usage: dict[str, Any], streamed: bool, rows: list[tuple[str, int, Rate]]
+) -> Decimal | None:
+    """What a chat client's answer is charged when its provider tells this usage."""
+    body = CLIENTS["openai_chat"].body(Question(), MODEL, streamed)
+    answer = told("openai_chat", provider, body, [SAYS[provider](usage)[streamed]], stream=streamed)
+    assert (answer.fault, answer.reader.usage_suspect) == (None, False)
+    tokens = answer.reader.usage
+    assert tokens is not None
+    return by_size(rows).price(tokens).charge
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", SEEN)
+def test_what_others_charged_wrongly(name: str, streamed: bool) -> None:
+    provider, usage, rates, longer, amount = SEEN[name]
+    rows = [(item, 0, Rate(None, Decimal(rate))) for item, rate in rates.items()]
+    rows += [(item, 200_000, Rate(None, Decimal(rate))) for item, rate in longer.items()]
+    assert amount_of(provider, usage, streamed, rows) == Decimal(amount)
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", AMOUNTS)
 def test_counts_cost_exactly(name: str, streamed: bool) -> None:
     provider, usage, amount = AMOUNTS[name]
     rows = [(item, 0, Rate(None, Decimal(rate))) for item, rate in RATES.items()]
     rows += [(item, 200_000, Rate(None, Decimal(rate))) for item, rate in STEPS.items()]
-    body = CLIENTS["openai_chat"].body(Question(), MODEL, streamed)
-    answer = told("openai_chat", provider, body, [SAYS[provider](usage)[streamed]], stream=streamed)
-    assert (answer.fault, answer.reader.usage_suspect) == (None, False)
-    tokens = answer.reader.usage
-    assert tokens is not None
-    assert by_size(rows).price(tokens).charge == Decimal(amount)
+    assert amount_of(provider, usage, streamed, rows) == Decimal(amount)

@@ -14,6 +14,7 @@ from psycopg import sql
 from accounts.models import ApiKey
 from billing.backbone.admission import AttemptItem, Held, HoldItem, Refused
 from billing.backbone.connections import DatabaseAway
+from billing.backbone.settlement import encode
 from billing.ids import new_hex, new_id
 from billing.models import Attempt, Budget, Counter, Hold, Lease, LedgerEntry, Limit, Usage
 from tests.stage.backbone import admission, app_url, backbone, books, database, owner_url, run, settled, wanted
@@ -150,6 +151,19 @@ def test_a_lowered_cap_takes_all_that_is_left_and_no_hair_more(alice: Tenant) ->
     with database(owner_url()) as owner:
         run(scenario())
     assert books(alice.organization).problems() == []
+
+
+def test_tenths_of_a_dollar_add_up_and_a_spent_budget_admits_nothing(alice: Tenant) -> None:
+    budget(alice, "0.6")
+    for amount in ("0.1", "0.2", "0.3"):
+        item = wanted(alice.key, fixed=amount, rate="0")
+        held = hold(item)
+        with database(app_url()) as app:
+            app.execute("select billing_settle(%s::jsonb)", [f"[{encode(settled(item, held, amount)).decode()}]"])
+    assert counters(alice) == {("money", "total"): (Decimal("0.6"), 0)}
+    assert sum(row.charge or 0 for row in Usage.objects.filter(organization=alice.organization.pk)) == Decimal("0.6")
+    assert refused(wanted(alice.key, fixed="0.000000000001", rate="0")).verdict == "credit"
+    assert 1_000_000 * Decimal("0.00000002") == Decimal("0.02")
 
 
 def test_an_unknown_price_meets_no_hard_budget(alice: Tenant) -> None:
