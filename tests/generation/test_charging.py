@@ -210,8 +210,8 @@ def test_pictures_video_and_seconds_are_charged_as_they_are_reported(
     sent = sent.replace(b'"prompt_tokens":', b'"prompt_audio_seconds": 30, "prompt_tokens":')
     option = simulated.script(f"media-{alice.organization.slug}", sent)
     provider = make_provider(simulated.base_url)
-    rates = {"input": "3", "output": "15", "video_input": "5", "image_output": "40", "second": ("0.0001", "0.0002")}
-    slug = make_model(provider, f"sim-{provider.slug}?{option}", make_tariff(**rates)).slug
+    tariff = make_tariff(input="3", output="15", video_input="5", image_output="40", second=("0.0001", "0.0002"))
+    slug = make_model(provider, f"sim-{provider.slug}?{option}", tariff).slug
     synchronize(gateway)
     answer = gateway.chat(alice.secret, slug)
     assert answer.json()["usage"]["completion_tokens_details"]["image_tokens"] == 90
