@@ -1,6 +1,7 @@
 """Step: expand. Rates by class of service, marginal ones by size of prompt, and counts of video, pictures and seconds.
 
-The defaults are the database's, so that the code from before still adds rates and settles.
+The defaults are the database's, so that the code from before still adds rates and settles. It does not know of classes
+and margins: such rates are for when none of its processes runs.
 """
 
 from pathlib import Path

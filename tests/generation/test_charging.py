@@ -14,7 +14,7 @@ from tests.stage.backbone import books, database, owner_url
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize, until
 from tests.stage.raw import chat, dial
-from tests.stage.shelf import make_model, make_provider, make_tariff
+from tests.stage.shelf import ByClass, make_model, make_provider, make_tariff
 
 COUNTED = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
 
@@ -68,7 +68,7 @@ def test_a_class_of_service_is_charged_as_served_and_never_passed_without_a_rate
     assert books(alice.organization).problems() == []
 
 
-PRICED = {"priority": {"input": "6", "output": ("30", "40")}, "flex": {"input": "1.5", "output": "7.5"}}
+PRICED: ByClass = {"priority": {"input": "6", "output": ("30", "40")}, "flex": {"input": "1.5", "output": "7.5"}}
 
 
 @pytest.mark.row("B101")
@@ -116,7 +116,7 @@ def test_a_class_of_service_is_held_for_at_the_dearest_that_may_be_served(
 ) -> None:
     hard(alice, "1")
     provider, takes = make_provider(simulated.base_url), {"supported_parameters": ["service_tier"]}
-    classes = {"flex": {"output": "7.5"}, "priority": {"output": ("30", "40")}, "scale": {"output": "100"}}
+    classes: ByClass = {"flex": {"output": "7.5"}, "priority": {"output": ("30", "40")}, "scale": {"output": "100"}}
     tariff = make_tariff(input="0", output="15", classes=classes)
     name = f"class-{provider.slug}"
     slug = make_model(provider, f"{name}?hold&tokens=1", tariff, **takes).slug
