@@ -65,13 +65,40 @@ class TariffVersion(models.Model):
         db_default=False,
         help_text="Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request.",
     )
+    currency = models.CharField(
+        max_length=3,
+        default="USD",
+        db_default="USD",
+        validators=[RegexValidator(r"\A[A-Z]{3}\Z", "Three capital letters, such as EUR.")],
+        help_text="That the rates are in. The books are in dollars.",
+    )
+    exchange_rate = models.DecimalField(
+        max_digits=10,
+        decimal_places=9,
+        default=1,
+        db_default=1,
+        help_text="Dollars that one of the currency is worth, while this version is in force. 1 for USD.",
+    )
     note = models.CharField(max_length=200, blank=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["tariff", "effective_from"], name="tariff_version_date")]
+        constraints = [
+            models.UniqueConstraint(fields=["tariff", "effective_from"], name="tariff_version_date"),
+            models.CheckConstraint(
+                condition=models.Q(exchange_rate__gt=0) & (~models.Q(currency="USD") | models.Q(exchange_rate=1)),
+                name="dollars_are_worth_a_dollar",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.tariff.slug} from {self.effective_from:%Y-%m-%d %H:%M}"
+
+    def clean(self) -> None:
+        """Raises ValidationError for an exchange rate that cannot be."""
+        if self.exchange_rate <= 0 or (self.currency == "USD" and self.exchange_rate != 1):
+            raise ValidationError({"exchange_rate": "Above 0, and 1 for USD."})
+        if self.currency != "USD" and self.exchange_rate == 1:
+            raise ValidationError({"exchange_rate": f"Say how many dollars one {self.currency} is worth."})
 
 
 class Item(models.TextChoices):
@@ -102,12 +129,14 @@ service_class = RegexValidator(
 
 
 class Rate(models.Model):
-    """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`).
+    """One line of a tariff version: what the provider takes (`cost`) and what the tenant pays (`charge`), in its
+    currency.
 
     It holds for requests whose whole prompt is of more than `above` tokens, up to the item's next rate by size, and
     that were served as `service_tier`, where the item has none of the ordinary rates then.
 
-    Below a million dollars, so that no product with a count needs more digits than `Decimal` and `numeric(24,12)` have.
+    Below a million, and a unit below ten dollars, so that no product with a count needs more digits than `Decimal` and
+    `numeric(24,12)` have.
     """
 
     version = models.ForeignKey(TariffVersion, on_delete=models.CASCADE, related_name="rates")

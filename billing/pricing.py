@@ -29,7 +29,7 @@ import msgspec
 
 from billing.tokens import Tokens
 
-ZERO, MILLIONTH = Decimal(0), Decimal("0.000001")
+ZERO, ONE, MILLIONTH = Decimal(0), Decimal(1), Decimal("0.000001")
 UNBOUNDED = 2**62  # output tokens: nobody counts so far
 
 # Items that are inside another one's count, and where that count lies in `Tokens`.
@@ -465,14 +465,20 @@ NO_PRICES = Prices({})
 Row = tuple[str, int, str, Rate]  # an item's rate above a size of prompt (0: of any), for a class of service ("": any)
 
 
-def compiled(rows: Iterable[Row], *, free: Iterable[str] = (), marginal: bool = False) -> Prices:
+def compiled(
+    rows: Iterable[Row], *, free: Iterable[str] = (), marginal: bool = False, exchange_rate: Decimal = ONE
+) -> Prices:
     """Prices from the rows of a version, each (item, size, class) once.
 
-    An item without a rate at a step keeps the one it has below it; what is `free` without any costs nothing.
+    An item without a rate at a step keeps the one it has below it; what is `free` without any costs nothing. Rates in
+    another currency come to dollars at the version's `exchange_rate`, each rounded to the six decimals of a rate, half
+    to even, so that every amount of them is exact.
     """
     ordinary: list[tuple[str, int, Rate]] = []
     classes: dict[str, dict[int, dict[str, Rate]]] = {}
     for item, above, service, rate in rows:
+        if exchange_rate != ONE:
+            rate = Rate(_exchanged(rate.cost, exchange_rate), _exchanged(rate.charge, exchange_rate))
         if service:
             classes.setdefault(service, {}).setdefault(above, {})[item] = rate
         else:
@@ -480,6 +486,10 @@ def compiled(rows: Iterable[Row], *, free: Iterable[str] = (), marginal: bool = 
     base = by_size(ordinary, free=free, marginal=marginal)
     found = {service: _overlaid(base, sizes) for service, sizes in classes.items()}
     return Prices(base.rates, base.steps, base.marginal, found) if found else base
+
+
+def _exchanged(amount: Decimal | None, exchange_rate: Decimal) -> Decimal | None:
+    return None if amount is None else (amount * exchange_rate).quantize(MILLIONTH)
 
 
 def _overlaid(base: Prices, sizes: Mapping[int, Rates]) -> Prices:

@@ -270,7 +270,7 @@ class Look:
 def _prices(version: TariffVersion) -> Prices:
     rates = version.rates.values_list("item", "above", "service_tier", "cost", "charge")
     rows = ((item, above, service, Rate(cost, charge)) for item, above, service, cost, charge in rates)
-    return compiled(rows, marginal=version.marginal)
+    return compiled(rows, marginal=version.marginal, exchange_rate=version.exchange_rate)
 
 
 def _tariff(run: Repricing) -> Tariff:

@@ -24,7 +24,7 @@ select m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities,
        p.retains_data, p.reasoning_format, p.max_event_bytes, p.api_version, p.region,
        (select jsonb_agg(jsonb_build_array(c.id, c.sealed) order by c.name, c.id) from routing_credential c
          where c.provider_id = p.id and c.active and c.sealed <> ''),
-       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, (
+       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, v.exchange_rate::text, (
                    select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.service_tier, r.cost::text,
                                                                r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
@@ -269,13 +269,14 @@ RateRow = tuple[str, int, str, str | None, str | None]  # item, above, class of 
 
 
 def version_from_row(
-    id: int, effective_from: str, marginal: bool, rates: Iterable[RateRow], *, free: Iterable[str]
+    id: int, effective_from: str, marginal: bool, exchange_rate: str, rates: Iterable[RateRow], *, free: Iterable[str]
 ) -> TariffVersion:
     """A tariff version as `QUERY` gives it; items that are `free` without a rate cost nothing."""
     found = (
         (item, above, service, Rate(_decimal(cost), _decimal(charge))) for item, above, service, cost, charge in rates
     )
-    return TariffVersion(id, datetime.fromisoformat(effective_from), compiled(found, free=free, marginal=marginal))
+    prices = compiled(found, free=free, marginal=marginal, exchange_rate=Decimal(exchange_rate))
+    return TariffVersion(id, datetime.fromisoformat(effective_from), prices)
 
 
 def _decimal(text: str | None) -> Decimal | None:

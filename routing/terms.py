@@ -18,7 +18,7 @@ from routing.models import never_written
 
 QUERY = """
 select t.organization_id, t.tariff_id, t.effective_from, t.markup, t.price_list_id is not null,
-       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, (
+       (select jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, v.exchange_rate::text, (
                    select coalesce(jsonb_agg(jsonb_build_array(r.item, r.above, r.service_tier, r.cost::text,
                                                                r.charge::text)), '[]')
                      from billing_rate r where r.version_id = v.id)) order by v.effective_from)
@@ -38,7 +38,7 @@ class Term:
     tariff: int | None
     effective_from: datetime
     markup: Decimal | None
-    price_list: Sequence[tuple[int, str, bool, Sequence[RateRow]]] | None
+    price_list: Sequence[tuple[int, str, bool, str, Sequence[RateRow]]] | None
 
 
 # By organization, by date. One with other terms has another tuple, so that they are told apart by identity.

@@ -14,12 +14,18 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 from unfold.forms import PaginationInlineFormSet
-from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminSplitDateTimeWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
 
 from accounts.console import Page, ReadOnly, Rows, link
 from billing.models import Item, Rate, Tariff, TariffVersion
 
 WHEN_EMPTY = "UTC. Empty: now."
+DETAILS = ("marginal", "currency", "exchange_rate", "note")  # of a version, besides its date and rates
 
 
 class VersionRows(ReadOnly, Rows):
@@ -83,7 +89,7 @@ class RateRows(Rows):
 
     model = Rate
     formset = RateFormSet
-    verbose_name_plural = "rates: dollars per million tokens, or each"
+    verbose_name_plural = "rates: per million tokens, or each, in the version's currency"
     fields = ("item", "above", "service_tier", "cost", "charge")
     ordering = ("pk",)
 
@@ -126,6 +132,19 @@ class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
     marginal = forms.BooleanField(
         required=False, widget=UnfoldBooleanSwitchWidget, help_text=TariffVersion._meta.get_field("marginal").help_text
     )
+    currency = forms.CharField(
+        initial="USD",
+        max_length=3,
+        widget=UnfoldAdminTextInputWidget,
+        help_text=TariffVersion._meta.get_field("currency").help_text,
+    )
+    exchange_rate = forms.DecimalField(
+        initial=1,
+        max_digits=10,
+        decimal_places=9,
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text=TariffVersion._meta.get_field("exchange_rate").help_text,
+    )
     note = forms.CharField(
         required=False,
         max_length=TariffVersion._meta.get_field("note").max_length,
@@ -136,6 +155,14 @@ class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
     class Meta:
         model = Tariff
         fields = ("slug", "name")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if "currency" in cleaned and "exchange_rate" in cleaned:
+            version = TariffVersion(currency=cleaned["currency"], exchange_rate=cleaned["exchange_rate"])
+            version.clean_fields(exclude={"tariff", "effective_from"})
+            version.clean()
+        return cleaned
 
 
 class TariffPage(Page):
@@ -153,7 +180,7 @@ class TariffPage(Page):
         return super().get_form(request, obj, change, **({} if obj else {"form": NewTariffForm}), **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
-        first = ("Its first version", {"fields": ("effective_from", "marginal", "note")})
+        first = ("Its first version", {"fields": ("effective_from", *DETAILS)})
         return [*super().get_fieldsets(request, obj), *(() if obj else (first,))]
 
     def get_inline_instances(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
@@ -174,8 +201,7 @@ class TariffPage(Page):
             formset.instance = TariffVersion.objects.create(
                 tariff=form.instance,
                 effective_from=said["effective_from"] or timezone.now(),
-                marginal=said["marginal"],
-                note=said["note"],
+                **{name: said[name] for name in DETAILS},
             )
         super().save_formset(request, form, formset, change)
 
@@ -209,7 +235,7 @@ class TariffVersionPage(Page):
     search_fields = ("tariff__slug", "note")
     ordering = ("tariff__slug", "-effective_from")
     autocomplete_fields = ("tariff",)
-    fields = ("tariff", "effective_from", "marginal", "note")
+    fields = ("tariff", "effective_from", *DETAILS)
     inlines = (RateRows,)
 
     @display(description="In force", boolean=True)
@@ -219,7 +245,8 @@ class TariffVersionPage(Page):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         newest = newest_version(request)
-        return {**super().get_changeform_initial_data(request), "marginal": newest is not None and newest.marginal}
+        kept = {name: getattr(newest, name) for name in DETAILS if name != "note"} if newest else {}
+        return {**super().get_changeform_initial_data(request), **kept}
 
     def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
         """On GET a new version is filled in; on POST it is compared with nothing, so every row is saved."""

@@ -1,7 +1,8 @@
-"""Step: expand. Rates by class of service, marginal ones by size of prompt, and counts of video, pictures and seconds.
+"""Step: expand. Rates by class of service, marginal ones by size of prompt, other currencies, and counts of video,
+pictures and seconds.
 
-The defaults are the database's, so that the code from before still adds rates and settles. It does not know of classes
-and margins: such rates are for when none of its processes runs.
+The defaults are the database's, so that the code from before still adds rates and settles. It does not know of classes,
+margins and currencies: such rates are for when none of its processes runs.
 """
 
 from pathlib import Path
@@ -65,6 +66,39 @@ class Migration(migrations.Migration):
                 db_default=False,
                 default=False,
                 help_text="Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request.",
+            ),
+        ),
+        migrations.AddField(
+            "tariffversion",
+            "currency",
+            models.CharField(
+                db_default="USD",
+                default="USD",
+                help_text="That the rates are in. The books are in dollars.",
+                max_length=3,
+                validators=[
+                    django.core.validators.RegexValidator("\\A[A-Z]{3}\\Z", "Three capital letters, such as EUR.")
+                ],
+            ),
+        ),
+        migrations.AddField(
+            "tariffversion",
+            "exchange_rate",
+            models.DecimalField(
+                db_default=1,
+                decimal_places=9,
+                default=1,
+                help_text="Dollars that one of the currency is worth, while this version is in force. 1 for USD.",
+                max_digits=10,
+            ),
+        ),
+        migrations.AddConstraint(
+            "tariffversion",
+            models.CheckConstraint(
+                condition=models.Q(
+                    ("exchange_rate__gt", 0), models.Q(models.Q(("currency", "USD"), _negated=True), ("exchange_rate", 1), _connector="OR")
+                ),
+                name="dollars_are_worth_a_dollar",
             ),
         ),
         *(

@@ -17,6 +17,7 @@ from routing.models.prices import WITHOUT_A_PRICE, lacks
 
 # A version this close to its date may already be on its way into the gateways' memory.
 AT_HAND = timedelta(minutes=1)
+DETAILS = ("note", "marginal", "currency", "exchange_rate")  # of a version, besides its rates
 MOST_NOTED = 20  # offers without a price
 
 Pair = tuple[Decimal | None, Decimal | None]  # cost and charge, None: unknown
@@ -67,8 +68,10 @@ def _apply_versions(
                     "effective_from",
                     "the tariff is in force, and its past is not rewritten: set a later start than now",
                 )
-            row = TariffVersion(tariff=tariff.row, **{"note": "", **entry.column_values(VERSION)})
-            fresh.append((Wanted(entry, label, row, True, {}, rates_shown(rates)), rates))
+            row = TariffVersion(tariff=tariff.row, **entry.column_values(VERSION))
+            wanted = Wanted(entry, label, row, True, {}, rates_shown(rates))
+            wanted.validate_whole()
+            fresh.append((wanted, rates))
             continue
         texts = _version_differences(version, entry, rates)
         if not texts:
@@ -78,9 +81,12 @@ def _apply_versions(
                 f"this version is in force and is never changed ({', '.join(texts)}): "
                 "add a version with a new effective_from"
             )
-        version.note = entry.values.get("note", version.note)
-        version.marginal = entry.values.get("marginal", version.marginal)
-        version.save(update_fields=["note", "marginal"])
+        for name in DETAILS:
+            setattr(version, name, entry.values.get(name, getattr(version, name)))
+        changed = Wanted(entry, label, version, False, {})
+        changed.validate_fields()
+        changed.validate_whole()
+        version.save(update_fields=DETAILS)
         version.rates.all().delete()
         Rate.objects.bulk_create(_rate_rows(version, rates))
         difference.changed(label, texts)
@@ -102,7 +108,7 @@ def _version_differences(version: TariffVersion, entry: Entry, rates: Rates) -> 
         (rate.item, rate.above, rate.service_tier): (rate.cost, rate.charge) for rate in version.rates.all()
     }
     texts = []
-    for name in ("note", "marginal"):
+    for name in DETAILS:
         held = getattr(version, name)
         if (given := entry.values.get(name, held)) != held:
             texts.append(f"{name} {shown(held)} -> {shown(given)}")

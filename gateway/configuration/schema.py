@@ -257,7 +257,13 @@ PROVIDER = Noun(
     inner={"credentials": CREDENTIAL},
 )
 VERSION = Noun(
-    columns={"effective_from": moment, "marginal": boolean, "note": text},
+    columns={
+        "effective_from": moment,
+        "marginal": boolean,
+        "currency": text,
+        "exchange_rate": decimal(digits=10, places=9),
+        "note": text,
+    },
     special={"rates": rates, "rates_above": rates_above, "service_tiers": service_tiers},
     identity=("effective_from",),
 )

@@ -56,4 +56,4 @@ def warnings(offers: Iterable[Offer]) -> list[str]:
 
 def _prices(version: TariffVersion) -> Prices:
     rows = ((rate.item, rate.above, rate.service_tier, Rate(rate.cost, rate.charge)) for rate in version.rates.all())
-    return compiled(rows, marginal=version.marginal)
+    return compiled(rows, marginal=version.marginal, exchange_rate=version.exchange_rate)

@@ -291,11 +291,11 @@ def _tariff_slug(listing: Listing) -> str:
 
 def _rates_of(row: TariffVersion) -> Rates | None:
     """A version's rates; None when there are some that no import writes: cost and charge differ or are unknown, or they
-    are marginal or for a class of service.
+    are marginal, for a class of service or in another currency.
     """
     found: Rates = {}
     for rate in row.rates.all():
-        if rate.cost is None or rate.cost != rate.charge or rate.service_tier or row.marginal:
+        if rate.cost is None or rate.cost != rate.charge or rate.service_tier or row.marginal or row.currency != "USD":
             return None
         found[rate.item, rate.above] = rate.cost
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from billing.models import Budget, Usage
+from billing.models import Budget, Terms, Usage
 from billing.pricing import Rate, by_size, compiled
 from gateway.endpoints.model_lists import pricings
 from gateway.wire.strict_json import number
@@ -14,7 +14,7 @@ from tests.simulated.process import SimulatedProvider
 from tests.stage.backbone import books
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway, synchronize
-from tests.stage.shelf import make_model, make_provider, make_tariff
+from tests.stage.shelf import LONG_AGO, make_model, make_provider, make_tariff
 from tests.stage.speech import error, nothing_happened
 
 
@@ -103,6 +103,22 @@ def test_a_margin_is_charged_for_the_tokens_beyond_the_size_alone(
     ]
     shown = read(gateway, alice, f"/v1/management/generation?id={id}")["ratingResponses"]
     assert shown["billAmount"] == sum(line["billAmount"] for line in shown["ratingDetails"]) == Decimal("0.300045")
+    assert books(alice.organization).problems() == []
+
+
+def test_a_price_in_another_currency_is_charged_in_dollars_at_the_version_s_rate(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    Terms.objects.create(organization=alice.organization, effective_from=LONG_AGO, markup=Decimal(10))
+    tariff = make_tariff(input="0.9", output="3.1")
+    tariff.versions.update(currency="EUR", exchange_rate=Decimal("1.084321987"))
+    model = make_model(make_provider(simulated.base_url), "sim-small?tokens=3&prompt=1000", tariff)
+    synchronize(gateway)
+    row = Usage.objects.get(id=gateway.chat(alice.secret, model.slug).json()["id"])
+    # $0.9758897883 and $3.3613981597 a million, each rounded to six decimals; a tenth more, rounded again, is charged.
+    lines = [(line["cost"], line["charge"]) for line in row.arithmetic]
+    assert lines == [("0.975890", "1.073479"), ("3.361398", "3.697538")]
+    assert (row.provider_cost, row.charge) == (Decimal("0.000985974194"), Decimal("0.001084571614"))
     assert books(alice.organization).problems() == []
 
 

@@ -399,12 +399,28 @@ def token_by_token(counted: Tokens, rows: list[Row], marginal: bool, service: st
     return total
 
 
-@given(few_tokens(), versions(), st.booleans(), st.sampled_from(CLASSES))
+def in_dollars(rows: list[Row], exchange_rate: Decimal) -> list[Row]:
+    """Rates in another currency, each in dollars to six decimals, half to even."""
+
+    def worth(amount: Decimal | None) -> Decimal:
+        return Decimal(round(Fraction(amount or 0) * Fraction(exchange_rate) * 10**6)) / 10**6
+
+    return [(*place, Rate(worth(rate.cost), worth(rate.charge))) for *place, rate in rows]  # type: ignore[misc]
+
+
+@given(
+    few_tokens(),
+    versions(),
+    st.booleans(),
+    st.sampled_from(CLASSES),
+    st.just(Decimal(1)) | st.decimals("0.000000001", "9.999999999", places=9),
+)
 def test_a_charge_is_what_each_token_comes_to_by_its_size_and_class(
-    counted: Tokens, rows: list[Row], marginal: bool, service: str
+    counted: Tokens, rows: list[Row], marginal: bool, service: str, exchange_rate: Decimal
 ) -> None:
     assume(counted.total)
-    version = compiled(rows, marginal=marginal).of(service)
+    version = compiled(rows, marginal=marginal, exchange_rate=exchange_rate).of(service)
+    rows = in_dollars(rows, exchange_rate)
     bill = version.price(counted)
     assert bill.charge is not None
     assert Fraction(bill.charge) == token_by_token(counted, rows, marginal, service)

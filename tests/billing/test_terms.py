@@ -100,8 +100,8 @@ def test_versions_and_terms_switch_on_the_second() -> None:
     model = Model(1, "m", "M", (), (), (), 0, 0, (), (), None, 0, 0, 0, 50, (make_offer(versions=versions, tariff=7),))
     assert charges(model, [START - SECOND, START, START - SECOND]) == [1, 2, 1]
     listed = (
-        (3, "2020-01-01T00:00:00+00:00", False, [("input", 0, "", "9", "9"), ("output", 0, "", "9", "9")]),
-        (4, (START + 9 * SECOND).isoformat(), False, [("input", 0, "", "8", "8"), ("output", 0, "", "8", "8")]),
+        (3, "2020-01-01T00:00:00+00:00", False, "1", [("input", 0, "", "9", "9"), ("output", 0, "", "9", "9")]),
+        (4, (START + 9 * SECOND).isoformat(), False, "1", [("input", 0, "", "8", "8"), ("output", 0, "", "8", "8")]),
     )
     terms = (
         Term(None, LONG_AGO, Decimal(10), None),

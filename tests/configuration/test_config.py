@@ -354,10 +354,10 @@ def test_a_version_may_have_margins_and_rates_by_class_of_service(desk: Desk) ->
     desk.apply(TARIFF % IN_FORCE)
     flex = "{rates: {input: 1.5}, rates_above: {1000: {input: 2.5}}}"
     given = "{input: 3, output: 4}, marginal: true, rates_above: {1000: {input: 5}}, service_tiers: {flex: FLEX}"
-    given = given.replace("FLEX", flex)
+    given = given.replace("FLEX", flex) + ", currency: EUR, exchange_rate: 1.084321987"
     desk.apply(TARIFF % coming(given))
     version = TariffVersion.objects.filter(tariff__slug=desk.slug).latest("effective_from")
-    assert version.marginal
+    assert (version.marginal, version.currency, version.exchange_rate) == (True, "EUR", Decimal("1.084321987"))
     assert {(rate.item, rate.above, rate.service_tier): rate.charge for rate in version.rates.all()} == {
         ("input", 0, ""): 3,
         ("output", 0, ""): 4,
@@ -368,6 +368,11 @@ def test_a_version_may_have_margins_and_rates_by_class_of_service(desk: Desk) ->
     assert desk.lines(TARIFF % coming(given)) == []
     (line,) = desk.lines(TARIFF % coming(given.replace("true", "false").replace("1.5", "1.6")))
     assert line.endswith(": marginal true -> false, input, flex 1.5 -> 1.6")
+    told = desk.refused(TARIFF % coming(given.replace("1.084321987", "0")))
+    assert "exchange_rate: Above 0, and 1 for USD." in told
+    assert "Say how many dollars one EUR is worth." in desk.refused(
+        TARIFF % coming("{input: 1, output: 2}, currency: EUR", days=9)
+    )
 
 
 def test_rates_of_larger_prompts_may_change_in_a_version_to_come(desk: Desk) -> None:

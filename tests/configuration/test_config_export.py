@@ -38,7 +38,8 @@ def test_an_export_is_what_it_was_made_from(desk: Desk) -> None:
         desk.apply(WHOLE, **environment)
         desk.apply(PROVIDER.replace("NAME", "NAME-two"), URL="https://x.example", ONE="o" * 20, TWO="t" * 20)
         flex = "{rates: {output: 3}, rates_above: {9: {input: 2, output: {cost: 1, charge: 2}}}}"
-        margins = f"marginal: true, service_tiers: {{flex: {flex}, priority: {{rates: {{input: null}}}}}}"
+        euros = "currency: EUR, exchange_rate: 1.5, marginal: true"
+        margins = f"{euros}, service_tiers: {{flex: {flex}, priority: {{rates: {{input: null}}}}}}"
         desk.apply(TARIFF % coming(f"{{input: {{cost: 1, charge: 1.25}}, web_search: 0.000001}}, {margins}"))
         first = export()
         assert environment["CI_KEY"] not in first and PROVIDER_SECRET not in first

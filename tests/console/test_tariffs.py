@@ -3,6 +3,7 @@
 import secrets
 from datetime import datetime, timedelta
 from decimal import Decimal
+from html import unescape
 from typing import Any
 
 import pytest
@@ -169,9 +170,12 @@ def test_a_version_has_margins_and_rates_by_class_of_service_and_the_next_starts
     address = f"{ADD}?tariff={tariff.pk}"
     fields: dict[str, Any] = {"rates__1__item": "input", "rates__1__service_tier": "flex", "rates__1__charge": "0.2"}
     later = at(timezone.now() + 2 * HOUR)
-    assert submit(client, address, FORM, marginal="on", **fields, **later).status_code == 302
+    euros = {"currency": "EUR", "exchange_rate": "1.084321987"}
+    for wrong in ({"currency": "EUR"}, {"exchange_rate": "1.1"}, {"currency": "eur", "exchange_rate": "1.1"}):
+        assert submit(client, address, FORM, **wrong, **later).status_code == 200
+    assert submit(client, address, FORM, marginal="on", **euros, **fields, **later).status_code == 302
     made = tariff.versions.exclude(pk=version.pk).get()
-    assert made.marginal
+    assert (made.marginal, made.currency, made.exchange_rate) == (True, "EUR", Decimal("1.084321987"))
     assert [(rate.item, rate.service_tier, rate.charge) for rate in made.rates.order_by("pk")] == [
         ("input", "", Decimal("0.44")),
         ("input", "flex", Decimal("0.2")),
@@ -179,6 +183,7 @@ def test_a_version_has_margins_and_rates_by_class_of_service_and_the_next_starts
     html = client.get(address).content.decode()
     again = filled(html, FORM)
     assert (again["marginal"], again["rates-1-service_tier"]) == (["on"], ["flex"])
+    assert (again["currency"], again["exchange_rate"]) == (["EUR"], ["1.084321987"])
     refused = submit(client, address, FORM, **{**fields, "rates__1__service_tier": "standard"})
     assert (refused.status_code, tariff.versions.count()) == (200, 2)
     assert "of the ordinary class, empty" in refused.content.decode()
@@ -202,7 +207,7 @@ ADD_TARIFF = reverse("admin:billing_tariff_add")
 def test_a_tariff_and_its_prices_are_made_on_one_page() -> None:
     client, slug = console(), f"tariff-{secrets.token_hex(4)}"
     html = client.get(ADD_TARIFF).content.decode()
-    assert "Rates: dollars per million tokens, or each" in html
+    assert "Rates: per million tokens, or each, in the version's currency" in unescape(html)
     start = (timezone.now() + HOUR).replace(microsecond=0)
     prices = {"rates__0__cost": "0.4", "rates__0__charge": "0.44", "rates__1__cost": "1.6", "rates__1__charge": "1.76"}
     made = submit(client, ADD_TARIFF, "tariff_form", slug=slug, name="A", note="list", **prices, **at(start))

@@ -78,6 +78,7 @@ class Books:
             # By date, so that the last one that has begun is the one in force.
             self.versions = sorted(versions, key=lambda version: version.effective_from)
             self.marginal = {version.id for version in versions if version.marginal}
+            self.dollars = {version.id: Fraction(version.exchange_rate) for version in versions}
             zones: list[Row] = connection.execute("select id, time_zone from accounts_organization").fetchall()
             self.zones = {organization.id: organization.time_zone for organization in zones}
             self.terms: list[Row] = connection.execute("select * from billing_terms order by effective_from").fetchall()
@@ -161,9 +162,11 @@ class Books:
         factor = None if term is None or term.markup is None else 1 + Fraction(term.markup) / 100
 
         def price(rate: Row) -> Price:
-            if factor is None:
-                return _fraction(getattr(rate, column))
-            return None if rate.cost is None else Fraction(round(Fraction(rate.cost) * factor * MILLION), MILLION)
+            amount = _fraction(getattr(rate, column) if factor is None else rate.cost)
+            if amount is None:
+                return None
+            amount = _rounded(amount * self.dollars[rate.version_id])  # exact in dollars, as it is entered
+            return amount if factor is None else _rounded(amount * factor)
 
         def at(size: int) -> dict[str, Price]:
             # Rates are in the order of sizes, so that of several of an item the last that the prompt is above stays.
@@ -256,6 +259,11 @@ def _fraction(amount: Any) -> Fraction | None:
 def _continued(u: Row) -> bool:
     """Whether two providers answered it together; then each line of the arithmetic says whose it is."""
     return bool(u.arithmetic) and "provider" in u.arithmetic[0]
+
+
+def _rounded(rate: Fraction) -> Fraction:
+    """To the six decimals of a rate, half to even."""
+    return Fraction(round(rate * MILLION), MILLION)
 
 
 def _class(u: Row) -> str:
