@@ -33,7 +33,7 @@ from gateway.request.wishes import wish
 from gateway.wire.dialects import Dialect, named
 from gateway.wire.errors import Forbidden, GatewayError, InvalidRequest, NotFound, UpstreamFault
 from gateway.wire.header_fields import NO_FIELDS, Fields
-from routing.catalog import SEARCHES, Model
+from routing.catalog import SEARCHES, SERVICE, Model
 from routing.health.faults import Fault
 from routing.health.health import State
 from routing.planning.ordering import Reason
@@ -258,6 +258,7 @@ def _chosen(
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
     native, built_in = _native(asked, caller)
     kept = asked.spoken.kept if asked.spoken is not None else None
+    service = asked.body.get(SERVICE)  # of an embedding nobody checks what it is
     return Wanted(
         asked.text_bytes,
         asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
@@ -278,7 +279,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         built_in=built_in,
         account=kept.account if kept is not None else "",
         kept_tokens=kept.tokens if kept is not None else 0,
-        service="" if (service := asked.body.get("service_tier") or "auto") == "auto" else service.lower(),
+        service=service.lower() if type(service) is str and service != "auto" else "",
     )
 
 

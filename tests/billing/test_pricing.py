@@ -4,7 +4,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -432,7 +432,6 @@ def test_a_charge_is_what_each_token_comes_to_by_its_size_and_class(
         assert sum(line.quantity for line in bill.lines if line.item in (whole, *parts)) == count
 
 
-@settings(max_examples=60)
 @given(few_tokens(), versions(rising=True), st.booleans(), st.sampled_from(CLASSES))
 def test_more_of_anything_never_costs_less(counted: Tokens, rows: list[Row], marginal: bool, service: str) -> None:
     assume(counted.total)
@@ -449,7 +448,6 @@ def test_more_of_anything_never_costs_less(counted: Tokens, rows: list[Row], mar
         assert after is not None and after >= before, name
 
 
-@settings(max_examples=50)
 @given(few_tokens(), versions(), st.booleans(), st.sampled_from(CLASSES), st.booleans())
 def test_a_hold_covers_whatever_class_may_be_served(
     counted: Tokens, rows: list[Row], marginal: bool, asked: str, fell_back: bool
@@ -473,7 +471,6 @@ def test_a_hold_covers_whatever_class_may_be_served(
     assert ordinary is not None and held is not None and ordinary <= held
 
 
-@settings(max_examples=30)
 @given(few_tokens(), versions(), versions(), st.booleans(), st.booleans(), st.sampled_from(CLASSES))
 def test_two_lists_with_switches_of_their_own_stay_apart(
     counted: Tokens, ours: list[Row], theirs: list[Row], one: bool, other: bool, service: str

@@ -129,6 +129,7 @@ def test_fields_nobody_knows_are_sent_on_null_or_not(
     post(gateway, alice, {"model": model.slug, **asked, **more}, path)
     sent = json.loads(simulated.asked(name)["body"])
     assert {field: sent[field] for field in (*asked, *more)} == {**asked, **more}
+    assert post(gateway, alice, {"model": model.slug, **asked, "service_tier": 7}, path).status_code in (400, 502)
 
 
 def test_a_provider_of_googles_is_asked_for_a_batch(
