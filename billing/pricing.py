@@ -502,9 +502,7 @@ def _overlaid(base: Prices, sizes: Mapping[int, Rates]) -> Prices:
     return Prices(found[0].rates, tuple(found[1:]), base.marginal)
 
 
-def by_size(
-    rates: Iterable[tuple[str, int, Rate]], *, free: Iterable[str] = (), marginal: bool = False
-) -> Prices:  # fmt: skip
+def by_size(rates: Iterable[tuple[str, int, Rate]], *, free: Iterable[str] = (), marginal: bool = False) -> Prices:
     """`compiled` of rates for the ordinary class of service alone."""
     sizes: dict[int, dict[str, Rate]] = {0: dict.fromkeys(free, FREE)}
     for item, above, rate in rates:

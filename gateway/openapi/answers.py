@@ -42,6 +42,10 @@ class Range(Struct):
     gt: Annotated[float | UnsetType, Meta(description="More than this size.")] = UNSET
     lte: Annotated[float | UnsetType, Meta(description="This size or less.")] = UNSET
     lt: Annotated[float | UnsetType, Meta(description="Less than this size.")] = UNSET
+    marginal: Annotated[
+        bool | UnsetType,
+        Meta(description="True: of a prompt's tokens it is for those in this range; else for all, the answer's too."),
+    ] = UNSET
 
 
 class Conditions(Struct):

@@ -24,6 +24,7 @@ class PromptTokensDetails(Struct):
     ephemeral_5m_input_tokens: Count
     ephemeral_1h_input_tokens: Count
     web_search: Annotated[int, Meta(ge=0, description="Searches, not tokens.")]
+    video_tokens: Count | UnsetType = UNSET
 
 
 class CompletionTokensDetails(Struct):
@@ -34,6 +35,7 @@ class CompletionTokensDetails(Struct):
     text_tokens: Count
     accepted_prediction_tokens: Count
     rejected_prediction_tokens: Count
+    image_tokens: Count | UnsetType = UNSET
 
 
 class TokenCounts(Struct):
