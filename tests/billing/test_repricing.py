@@ -37,6 +37,7 @@ LAST = THIS - timedelta(days=10)  # a moment of the month that is over
 MONTH = date(LAST.year, LAST.month, 1)
 END = THIS.date()
 UNIT = Decimal("0.000000000001")
+USED = {"input": 1000, "output": 500}
 RACED = int(os.environ.get("RACED_REPRICINGS", "6"))
 
 
@@ -259,6 +260,16 @@ def test_a_row_is_repriced_by_its_class_of_service_size_and_seconds(tariff: Tari
     run = counted(version)
     charge = Decimal("0.00544") + Decimal("0.02288") - 2 * Decimal("0.00132")
     assert changes(run) == [(tenant.organization.pk, charge, Decimal("0.0006"))]
+
+
+def test_what_had_no_price_gets_one(tariff: Tariff) -> None:
+    tenant = make_tenant("alice")
+    unpriced = [{"item": item, "quantity": count, "cost": None, "charge": None} for item, count in USED.items()]
+    row = used(tenant, tariff, charge=None, provider_cost=None, arithmetic=unpriced)
+    run = counted(dearer(tariff))
+    assert changes(run) == [(tenant.organization.pk, Decimal("0.01088"), Decimal("0.0012"))]
+    row.refresh_from_db()
+    assert (row.charge, row.provider_cost) == (None, None)
 
 
 def test_a_count_is_stopped_and_goes_on_where_it_was(tariff: Tariff, monkeypatch: pytest.MonkeyPatch) -> None:
