@@ -33,6 +33,10 @@ from billing.blocks import LedgerBlock as LedgerBlock
 from billing.closings import ClosedMonth as ClosedMonth
 from billing.closings import ClosedSum as ClosedSum
 from billing.closings import month_after as month_after
+from billing.credits import Credit as Credit
+from billing.credits import CreditKind as CreditKind
+from billing.credits import Lot as Lot
+from billing.credits import Prepaid as Prepaid
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
@@ -515,7 +519,7 @@ class LedgerEntry(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     transaction = models.UUIDField()
-    kind = models.TextField()  # settle, void, reverse; reprice, which is of no generation
+    kind = models.TextField()  # settle, void, reverse; reprice and a credit's, which are of no generation
     generation = models.UUIDField(null=True)
     organization = models.UUIDField()
     debit = models.TextField()
@@ -541,4 +545,4 @@ class LedgerEntry(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only the functions in `billing/sql/` write the ledger."""
-        raise TypeError("the ledger is written by settlements and re-pricing alone")
+        raise TypeError("the ledger is written by settlements, re-pricing and credits alone")
