@@ -4,6 +4,7 @@ What was given is spent before what was paid, then what expires first, then the 
 spent last. The database keeps the same as it goes (`billing/sql/credit.sql`); this is what it is held to.
 """
 
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,9 +33,11 @@ class Move(NamedTuple):
     used_before: Decimal
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, order=True)
 class _Lot:
-    order: tuple[bool, datetime, int]
+    paid: bool
+    expires_at: datetime
+    id: int
     left: Decimal
 
 
@@ -44,41 +47,38 @@ def remaining(moves: Iterable[Move], used: Decimal) -> dict[int, Decimal]:
     What was spent beyond the balance, since it had been held before a credit expired, counts as spent of that one.
     Raises `Impossible`.
     """
-    lots: dict[int, _Lot] = {}
+    lots: list[_Lot] = []  # in the order in which they are spent
     at = over = ZERO
     for move in moves:
         over += _take(lots, move.used_before - at)
         at = move.used_before
         if move.of is None and move.amount > 0:
-            lots[move.id] = _Lot((not move.bonus, move.expires_at or NEVER, move.id), move.amount)
+            insort(lots, _Lot(not move.bonus, move.expires_at or NEVER, move.id, move.amount))
             continue
         at -= move.amount
         if move.of is None:
-            if _take(lots, -move.amount, last=True):
+            if _take(lots, -move.amount, place=-1):
                 raise Impossible(f"credit {move.id} takes more than there is")
         elif move.amount > 0:
             over -= move.amount
             if over < 0:
                 raise Impossible(f"credit {move.id} gives back more than was spent late")
         else:
-            lot = lots.pop(move.of, None)
-            if lot is None or lot.left != -move.amount:
+            expired = next((lot for lot in lots if lot.id == move.of), None)
+            if expired is None or expired.left != -move.amount:
                 raise Impossible(f"credit {move.id} is not what was left of {move.of}")
+            lots.remove(expired)
     _take(lots, used - at)
-    return {id: lot.left for id, lot in lots.items() if lot.left}
+    return {lot.id: lot.left for lot in lots}
 
 
-def _take(lots: dict[int, _Lot], amount: Decimal, last: bool = False) -> Decimal:
-    """Spends of the lots, in their order, or from its end; gives what they do not have."""
+def _take(lots: list[_Lot], amount: Decimal, place: int = 0) -> Decimal:
+    """Spends of the lots, from their first one on or from their last; gives what they do not have."""
     if amount < 0:
         raise Impossible("what is used becomes no less by itself")
-    if amount:
-        for id, lot in sorted(lots.items(), key=lambda item: item[1].order, reverse=last):
-            taken = min(lot.left, amount)
-            lot.left -= taken
-            amount -= taken
-            if not lot.left:
-                del lots[id]
-            if not amount:
-                break
+    while lots and lots[place].left <= amount:
+        amount -= lots.pop(place).left
+    if lots and amount:
+        lots[place].left -= amount
+        return ZERO
     return amount

@@ -60,16 +60,19 @@ def make_partitions() -> None:
 
 
 def empty() -> None:
-    """Nothing used, posted, priced anew, sealed, audited, closed or stated."""
+    """Nothing used, posted, credited, priced anew, sealed, audited, closed or stated."""
     forced(
         "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
         " billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate, billing_mark,"
-        " billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum"
+        " billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum, billing_prepaid"
     )
+    forced("delete from billing_counter where period = 'balance'")
     with database(owner_url()) as owner:  # nobody else may
-        owner.execute("alter table billing_statement disable trigger keep_statements")
-        owner.execute("truncate billing_statement")
-        owner.execute("alter table billing_statement enable trigger keep_statements")
+        for table, trigger in (("statement", "keep_statements"), ("credit, billing_lot", "keep_credits")):
+            kept = f"billing_{table.partition(',')[0]}"
+            owner.execute(f"alter table {kept} disable trigger {trigger}".encode())
+            owner.execute(f"truncate billing_{table}".encode())
+            owner.execute(f"alter table {kept} enable trigger {trigger}".encode())
 
 
 def spend(tenant: Tenant, at: datetime, **fields: Any) -> Usage:
