@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MinValueValidator
 from django.db import models
 
 from accounts.models import Organization
@@ -51,13 +52,13 @@ class Prepaid(models.Model):
     granted_at = models.DateTimeField()
     used = models.DecimalField(max_digits=24, decimal_places=12)  # of the counter, when the lots were last brought up
     alerts = ArrayField(
-        models.DecimalField(max_digits=12, decimal_places=2),
+        models.DecimalField(max_digits=12, decimal_places=2, validators=[MinValueValidator(0)]),
         size=MOST_ALERTS,
         default=low,
         db_default=low(),
         blank=True,
-        help_text="Dollars: when less is left the organization's recipients are told, once after each credit. 0: when "
-        "nothing is.",
+        help_text="Dollars: when less is left the organization's recipients are told, once after each credit; 0: when "
+        "nothing is left.",
     )
 
     class Meta:

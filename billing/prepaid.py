@@ -48,6 +48,13 @@ def balance(organization: UUID) -> Balance | None:
     return Balance(*row) if row else None
 
 
+def lots(organization: UUID) -> dict[int, Decimal]:
+    """What is left of each credit at this moment, in the order in which they are spent."""
+    with connection.cursor() as cursor:
+        cursor.execute("select credit, remaining from billing_lots(%s) where remaining > 0", [organization])
+        return dict(cursor.fetchall())
+
+
 def grant(
     organization: Organization,
     kind: CreditKind,

@@ -4,6 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import django.contrib.postgres.fields
+import django.core.validators
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -90,11 +91,15 @@ class Migration(migrations.Migration):
                 (
                     "alerts",
                     django.contrib.postgres.fields.ArrayField(
-                        base_field=models.DecimalField(decimal_places=2, max_digits=12),
+                        base_field=models.DecimalField(
+                            decimal_places=2,
+                            max_digits=12,
+                            validators=[django.core.validators.MinValueValidator(0)],
+                        ),
                         blank=True,
                         db_default=[Decimal("3")],
                         default=billing.credits.low,
-                        help_text="Dollars: when less is left the organization's recipients are told, once after each credit. 0: when nothing is.",
+                        help_text="Dollars: when less is left the organization's recipients are told, once after each credit; 0: when nothing is left.",
                         size=10,
                     ),
                 ),
