@@ -15,7 +15,7 @@ from billing.models import AuditState, Credit, CreditKind
 from billing.prepaid import balance, expire, grant
 from billing.sealing import seal
 from tests.stage.backbone import backbone, books, run, settled, wanted
-from tests.stage.books import empty, findings, forced, fresh_books
+from tests.stage.books import empty, end_credit, findings, forced, fresh_books
 from tests.stage.cast import Tenant, make_tenant
 
 pytestmark = pytest.mark.backbone
@@ -63,9 +63,7 @@ def told() -> int | None:
 
 def over() -> None:
     """The time of what was given is over, and it expires."""
-    forced("alter table billing_credit disable trigger keep_credits")
-    forced("update billing_credit set expires_at = now() where expires_at is not null")
-    forced("alter table billing_credit enable trigger keep_credits")
+    end_credit(*Credit.objects.exclude(expires_at=None).values_list("pk", flat=True))
     AuditState.objects.all().delete()  # that was no product's doing
     try:
         assert expire() == 1

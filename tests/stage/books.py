@@ -95,6 +95,14 @@ def findings() -> list[tuple[str, str]]:
     return [(row.kind, row.place) for row in AuditFinding.objects.filter(gone_at=None).order_by("kind", "place")]
 
 
+def end_credit(*credits: int) -> None:
+    """The time of these credits is over; what is left of them has not been taken yet."""
+    with database(owner_url()) as owner:
+        owner.execute("alter table billing_credit disable trigger keep_credits")
+        owner.execute("update billing_credit set expires_at = now() where id = any(%s)", [list(credits)])
+        owner.execute("alter table billing_credit enable trigger keep_credits")
+
+
 def forced(statement: str, *values: Any) -> int:
     """Runs statements as the owner, who may do what the product's roles may not; how many rows the last one changed.
 

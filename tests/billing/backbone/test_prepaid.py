@@ -31,6 +31,7 @@ from tests.stage.backbone import (
     settled,
     wanted,
 )
+from tests.stage.books import end_credit
 from tests.stage.cast import Tenant, make_tenant
 
 pytestmark = pytest.mark.backbone
@@ -60,14 +61,6 @@ def spent(tenant: Tenant, amount: str) -> None:
             "update billing_counter set used = used + %s where subject = %s and period = 'balance'",
             [Decimal(amount), tenant.organization.pk],
         )
-
-
-def over(credit: int) -> None:
-    """The time of a credit is over."""
-    with database(owner_url()) as owner:
-        owner.execute("alter table billing_credit disable trigger keep_credits")
-        owner.execute("update billing_credit set expires_at = now() where id = %s", [credit])
-        owner.execute("alter table billing_credit enable trigger keep_credits")
 
 
 def moved(tenant: Tenant) -> list[tuple[str, Decimal]]:
@@ -165,7 +158,7 @@ def test_the_ledger_tells_every_kind_apart(alice: Tenant) -> None:
     for kind in ("top_up", "bonus", "gift", "referral", "compensation", "adjustment"):
         given_to(alice, "1", kind)
     given_to(alice, "-0.5", "adjustment")
-    over(given_to(alice, "2", "bonus", expires_at=datetime.now(UTC) + HOUR))
+    end_credit(given_to(alice, "2", "bonus", expires_at=datetime.now(UTC) + HOUR))
     assert expire() >= 1
     mine = [(kind, f"prepaid-{kind}", "prepaid", Decimal(1)) for kind, _ in moved(alice)[:6]]
     assert posted(alice) == [
@@ -272,7 +265,7 @@ def test_what_was_held_when_a_credit_expires_is_paid_by_it_and_nothing_else_is(a
         async with backbone(tmp_path) as here:
             item = wanted(alice.key, fixed="8", rate="0", cap=1)
             held = await here.admission.hold(item)
-            over(credit)
+            end_credit(credit)
             assert await asyncio.to_thread(expired) >= 1
             # Nobody finds room in what the open hold may give back.
             with pytest.raises(Refused):
@@ -297,6 +290,62 @@ def test_what_was_held_when_a_credit_expires_is_paid_by_it_and_nothing_else_is(a
     assert all("its tokens come to" in one for one in books(alice.organization).problems())
 
 
+def test_what_a_dead_process_spent_comes_after_the_credit_has_expired_and_takes_nothing(
+    alice: Tenant, tmp_path: Path
+) -> None:
+    credit = given_to(alice, "10", "bonus", expires_at=datetime.now(UTC) + HOUR)
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            item = wanted(alice.key, fixed="8", rate="0", cap=1)
+            held = await here.admission.hold(item)
+            with database(owner_url()) as owner:
+                ids = [item.id]
+                owner.execute(
+                    "select billing_end_holds(%s::uuid[], 'abandoned', 'unknown', 'process_died', null)", [ids]
+                )
+            end_credit(credit)
+            assert await asyncio.to_thread(expired) >= 1
+            await here.settler.settle(settled(item, held, "3", hard=True))
+
+    run(scenario())
+    expire()
+    assert (moved(alice), left(alice)) == ([("bonus", 10), ("expired", -10)], (0, 0, 0, 0))
+    sums = books(alice.organization).sums()
+    assert (sums.charge, sums.overrun) == (0, 3)
+
+
+def test_expiry_and_holds_race_and_every_dollar_is_spent_or_expired_once(alice: Tenant, tmp_path: Path) -> None:
+    credits = [given_to(alice, "10", kind, expires_at=datetime.now(UTC) + HOUR) for kind in ("bonus", "top_up")]
+
+    async def scenario() -> int:
+        async with backbone(tmp_path) as here:
+
+            async def one() -> bool:
+                item = wanted(alice.key, fixed="1", rate="0", cap=1)
+                try:
+                    held = await here.admission.hold(item)
+                except Refused as no:
+                    assert (no.verdict, no.limit) == ("credit", None)
+                    return False
+                await here.settler.settle(settled(item, held, "0.75"))
+                return True
+
+            paid = []
+            for credit in [None, *credits, None]:
+                if credit:
+                    end_credit(credit)
+                paid += await asyncio.gather(asyncio.to_thread(expired), *(one() for _ in range(8)))
+        return sum(done is True for done in paid)
+
+    served = run(scenario())
+    expire()
+    gone = -sum(amount for kind, amount in moved(alice) if kind == "expired")
+    assert served >= 8 and gone + served * Decimal("0.75") == 20
+    assert (left(alice), kept(alice), replayed(alice)) == ((0, 0, 0, 0), {}, {})
+    assert all("its tokens come to" in one for one in books(alice.organization).problems())
+
+
 def expired() -> int:
     """`expire`, on a connection of the calling thread's own."""
     try:
@@ -311,7 +360,7 @@ def test_what_expires_does_so_once_also_late_and_by_many_workers(alice: Tenant) 
         credit = given_to(alice, "2", kind, expires_at=datetime.now(UTC) + HOUR)
     spent(alice, "2.5")  # of the bonus, and half a dollar of the gift
     for credit in Credit.objects.filter(organization=alice.organization).exclude(expires_at=None):
-        over(credit.pk)
+        end_credit(credit.pk)
 
     def one(_: int) -> None:
         with database(app_url()) as worker:
@@ -355,7 +404,7 @@ def test_whatever_happens_to_a_balance_its_movements_tell_what_each_credit_has_l
                 assert amount > total
         elif what in ("expire", "late"):
             if credits:
-                over(credits[size % len(credits)].pk)
+                end_credit(credits[size % len(credits)].pk)
             before = left(tenant)[0]
             expire()
             lost = before - left(tenant)[0]
