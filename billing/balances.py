@@ -84,8 +84,8 @@ select coalesce(p.organization_id, m.organization), p.granted, coalesce(m.grante
  order by 1
 """
 CHARGED = """
-select coalesce(sum(charge) filter (where created_at >= %(since)s + %(beginning)s), 0),
-       coalesce(sum(charge) filter (where created_at >= %(since)s - %(beginning)s), 0)
+select coalesce(sum(charge) filter (where created_at >= %(after)s), 0),
+       coalesce(sum(charge) filter (where created_at >= %(before)s), 0)
   from billing_usage where organization = %(organization)s and id >= %(first)s
 """
 MOVES = """
@@ -167,8 +167,8 @@ def _charged(cursor: CursorWrapper, account: _Account, apart: dict[str, str]) ->
         CHARGED,
         {
             "organization": account.organization,
-            "since": account.since,
-            "beginning": BEGINNING,
+            "before": account.since - BEGINNING,
+            "after": account.since + BEGINNING,
             "first": first_id(account.since - timedelta(hours=1)),
         },
     )

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
@@ -77,7 +77,7 @@ def grant(
         raise ValidationError({"amount": "Only an adjustment takes."})
     if amount < 0 and expires_at:
         raise ValidationError({"expires_at": "What is taken does not expire."})
-    values = [organization.pk, kind.value, amount, expires_at, reference, note, by, begin]
+    values: list[Any] = [organization.pk, kind.value, amount, expires_at, reference, note, by, begin]
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("select billing_grant_credit(%s, %s, %s, %s, %s, %s, %s, %s)", values)

@@ -121,7 +121,7 @@ class BalancePage(NeverDeleted, Page):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         if obj is not None:
             return super().get_form(request, obj, change, **kwargs)
-        made = super().get_form(request, obj, change, **{**kwargs, "form": CreditForm, "fields": ()})
+        made: Any = super().get_form(request, obj, change, **{**kwargs, "form": CreditForm, "fields": ()})
         made.by = request.user.get_username()  # a class of this request's own
         return made
 

@@ -12,7 +12,7 @@ from django.db import connections
 from billing import balances
 from billing.auditing import audit
 from billing.models import AuditState, Credit, CreditKind
-from billing.prepaid import balance, expire, grant
+from billing.prepaid import Balance, balance, expire, grant
 from billing.sealing import seal
 from tests.stage.backbone import backbone, books, run, settled, wanted
 from tests.stage.books import empty, end_credit, findings, forced, fresh_books
@@ -122,7 +122,7 @@ def test_what_happens_to_a_balance_is_no_error(tenant: Tenant, tmp_path: Path) -
     run(scenario())
     assert audit() == 0  # more is spent than is left: what was held is paid late
     assert (expire(), audit()) == (0, 0)
-    assert balance(tenant.organization.pk) == (Decimal("0"), 0, 0, 0)
+    assert balance(tenant.organization.pk) == Balance(*[Decimal(0)] * 4)
     kinds = Credit.objects.filter(organization=tenant.organization).order_by("pk").values_list("kind", "amount")
     # Of the 5 that were paid 0.5 was taken; of the 0.5 that the bonus had left 0.25 was held before.
     assert list(kinds)[3:] == [

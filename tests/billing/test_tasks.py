@@ -29,7 +29,7 @@ from billing.models import (
     Recipient,
     Usage,
 )
-from billing.prepaid import balance, grant
+from billing.prepaid import Balance, balance, grant
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted
@@ -323,10 +323,10 @@ def test_credit_whose_time_is_over_is_taken_by_the_worker(worker: Worker, alice:
     for kind, expires in ((CreditKind.TOP_UP, None), (CreditKind.BONUS, later)):
         end = grant(alice.organization, kind, Decimal(2), kind, "finance", expires_at=expires, begin=True)
     worker.run("billing.expire_credit")
-    assert balance(alice.organization.pk) == (4, 2, 2, 0)
+    assert balance(alice.organization.pk) == Balance(*map(Decimal, (4, 2, 2, 0)))
     end_credit(end)
     worker.run("billing.expire_credit", "billing.expire_credit")
-    assert balance(alice.organization.pk) == (2, 0, 2, 0)
+    assert balance(alice.organization.pk) == Balance(*map(Decimal, (2, 0, 2, 0)))
     rows = LedgerEntry.objects.filter(organization=alice.organization.pk, kind="expired")
     assert [row.amount for row in rows] == [2]
 
