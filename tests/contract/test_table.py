@@ -67,7 +67,7 @@ def test_a_row_is_what_its_tests_are() -> None:
         "b",
         "its tests were skipped",
         "no test speaks of it",
-        "money",
+        "console",
     ]
 
 
