@@ -5,12 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -218,6 +220,27 @@ def test_what_is_no_credit_moves_nothing(alice: Tenant) -> None:
         with pytest.raises(ValidationError, match=says):
             given_to(alice, amount, kind, **fields)
     assert (left(alice), moved(alice), len(posted(alice))) == ((10, 0, 10, 0), [("top_up", 10)], 1)
+
+
+def test_it_is_given_by_a_command(alice: Tenant) -> None:
+    slug, out = alice.organization.slug, StringIO()
+    for wrong, told in (
+        (("nobody", "top_up", "5"), "There is no organization nobody."),
+        ((slug, "top_up", "five"), "'five' is no amount."),
+        ((slug, "top_up", "5", "--expires=soon"), "'soon' is no moment."),
+        ((slug, "top_up", "5"), "The organization is postpaid."),
+    ):
+        with pytest.raises(CommandError, match=told):
+            call_command("give_credit", *wrong, "--reference=r")
+    assert moved(alice) == []
+    given = ("give_credit", slug, "bonus", "5.50", "--reference=r", "--by=finance", "--expires=2100-01-01", "--prepaid")
+    call_command(*given, stdout=out)
+    with pytest.raises(CommandError, match="a credit with the reference r already"):
+        call_command(*given)
+    call_command("give_credit", "--reference=back", "--", slug, "adjustment", "-0.5", stdout=out)
+    assert out.getvalue().splitlines() == [f"{slug} has $5.5 left.", f"{slug} has $5 left."]
+    credit = Credit.objects.get(organization=alice.organization, reference="r")
+    assert (credit.granted_by, credit.expires_at) == ("finance", datetime(2100, 1, 1, tzinfo=UTC))
 
 
 def test_taking_back_and_holding_race_and_never_take_the_same_dollar(alice: Tenant) -> None:
