@@ -46,7 +46,7 @@ WHOLE = os.environ.get("TASK_ORDERS") == "whole"
 ORDERS = [
     (*way[place:], *way[:place])
     for way in (tuple(TASKS), tuple(reversed(TASKS)))
-    for place in range(0, len(TASKS), 1 if WHOLE else 5)
+    for place in range(0, len(TASKS), 1 if WHOLE else 6)
 ]
 
 
