@@ -280,8 +280,9 @@ class Limit(Subject):
 class Counter(models.Model):
     """How much of a budget or limit is used and held, per subject, measure and window.
 
-    A new window is a new row, so nothing is ever reset. Written only by the functions of billing, under row locks taken
-    in the order of `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
+    A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credits.py`) what was taken back
+    or has expired is used as well. Written only by the functions of billing, under row locks taken in the order of
+    `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
     """
 
     id = models.BigAutoField(primary_key=True)

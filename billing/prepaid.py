@@ -1,19 +1,21 @@
 """Granting credit, expiring it, and what a prepaid balance has left."""
 
+import logging
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from psycopg.errors import CheckViolation, UniqueViolation
 
 from accounts.models import Organization
 from billing.models import CreditKind
 
+logger = logging.getLogger(__name__)
+
 MOST = Decimal(10) ** 9  # dollars a credit
-ZERO = Decimal(0)
 
 # Dollars: left and not expired, of that given and paid, and held by open requests.
 BALANCE = """
@@ -95,13 +97,18 @@ def grant(
 
 
 def expire() -> int:
-    """Takes what is left of credits whose time is over, organization by organization; how many expired."""
+    """Takes what is left of credits whose time is over, organization by organization; how many expired. One that fails
+    keeps no other waiting.
+    """
     with connection.cursor() as cursor:
         cursor.execute("select billing_due_balances()")
         due = sorted(organization for (organization,) in cursor.fetchall())
         count = 0
         for organization in due:
-            with transaction.atomic():  # its counter stays locked until the commit
-                cursor.execute("select billing_expire_credit(%s)", [organization])
-                count += cursor.fetchone()[0]
+            try:
+                with transaction.atomic():  # its counter stays locked until the commit
+                    cursor.execute("select billing_expire_credit(%s)", [organization])
+                    count += cursor.fetchone()[0]
+            except DatabaseError:
+                logger.exception("the credit of %s did not expire", organization)
     return count

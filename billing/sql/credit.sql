@@ -108,18 +108,18 @@ create or replace function billing_pay_late(p_organization uuid, p_counter bigin
 returns numeric
 language plpgsql as $$
 declare
-    v_of bigint; v_left numeric; v_taken numeric;
+    v_of bigint; v_left numeric; v_last bigint; v_taken numeric;
 begin
-    for v_of, v_left in
-        select k.of_id, -sum(k.amount) from billing_credit k
+    for v_of, v_left, v_last in
+        select k.of_id, -sum(k.amount), max(k.id) from billing_credit k
          where p_used > p_granted and k.organization_id = p_organization and k.kind = 'expired'
          group by k.of_id having sum(k.amount) < 0 order by max(k.id) desc
     loop
         exit when p_used <= p_granted;
         v_taken := least(v_left, p_used - p_granted);
         perform billing_move_balance(p_organization, 'expired', v_taken, null,
-                                     'expired:' || v_of || ':held until ' || p_used, 'Held before it expired', '',
-                                     p_used, p_counter, v_of);
+                                     'expired:' || v_of || ':' || v_last, 'Held before it expired', '', p_used,
+                                     p_counter, v_of);
         p_used := p_used - v_taken;
     end loop;
     return p_used;

@@ -1,6 +1,7 @@
 """Prepaid balances: spent in order, exactly, and moved once, however many try at the same time."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from billing.backbone.admission import Admission, Held, Refused
 from billing.lots import Impossible, Move, remaining
 from billing.models import Counter, Credit, CreditKind, LedgerEntry, Lot, Prepaid
-from billing.prepaid import balance, expire, grant
+from billing.prepaid import Balance, balance, expire, grant
 from tests.stage.backbone import (
     admission,
     app_url,
@@ -286,29 +287,32 @@ def test_what_was_held_when_a_credit_expires_is_paid_by_it_and_nothing_else_is(a
 
     async def scenario() -> None:
         async with backbone(tmp_path) as here:
-            item = wanted(alice.key, fixed="8", rate="0", cap=1)
-            held = await here.admission.hold(item)
+            items = [wanted(alice.key, fixed="4", rate="0", cap=1) for _ in range(2)]
+            first, second = [await here.admission.hold(item) for item in items]
             end_credit(credit)
-            assert await asyncio.to_thread(expired) >= 1
+            assert await elsewhere(expire) >= 1
             # Nobody finds room in what the open hold may give back.
             with pytest.raises(Refused):
                 await here.admission.hold(wanted(alice.key, fixed=str(UNIT), rate="0", cap=1))
-            await here.settler.settle(settled(item, held, "3"))
+            await here.settler.settle(settled(items[0], first, "3"))
+            await elsewhere(expire)
+            assert await elsewhere(balance, alice.organization.pk) == Balance(*map(Decimal, (0, 0, 0, 4)))
+            await here.settler.settle(settled(items[1], second, "3"))
             with pytest.raises(Refused):
                 await here.admission.hold(wanted(alice.key, fixed=str(UNIT), rate="0", cap=1))
 
     run(scenario())
-    assert moved(alice) == [("bonus", 10), ("expired", -10)]
+    assert moved(alice) == [("bonus", 10), ("expired", -10), ("expired", 3)]
     assert left(alice) == (0, 0, 0, 0)
     given_to(alice, "5")  # is not eaten up by what the bonus paid for
-    assert moved(alice)[2:] == [("expired", 3), ("top_up", 5)]
+    assert moved(alice)[3:] == [("expired", 3), ("top_up", 5)]
     assert (left(alice), kept(alice)) == ((5, 0, 5, 0), replayed(alice))
     assert posted(alice)[1:3] == [
         ("expired", "prepaid", "prepaid-expired", Decimal(10)),
         ("expired", "prepaid-expired", "prepaid", Decimal(3)),
     ]
     expire()
-    assert moved(alice)[4:] == []
+    assert moved(alice)[5:] == []
     # The charge is of no tariff; all else is right.
     assert all("its tokens come to" in one for one in books(alice.organization).problems())
 
@@ -328,7 +332,7 @@ def test_what_a_dead_process_spent_comes_after_the_credit_has_expired_and_takes_
                     "select billing_end_holds(%s::uuid[], 'abandoned', 'unknown', 'process_died', null)", [ids]
                 )
             end_credit(credit)
-            assert await asyncio.to_thread(expired) >= 1
+            assert await elsewhere(expire) >= 1
             await here.settler.settle(settled(item, held, "3", hard=True))
 
     run(scenario())
@@ -358,7 +362,7 @@ def test_expiry_and_holds_race_and_every_dollar_is_spent_or_expired_once(alice: 
             for credit in [None, *credits, None]:
                 if credit:
                     end_credit(credit)
-                paid += await asyncio.gather(asyncio.to_thread(expired), *(one() for _ in range(8)))
+                paid += await asyncio.gather(elsewhere(expire), *(one() for _ in range(8)))
         return sum(done is True for done in paid)
 
     served = run(scenario())
@@ -369,12 +373,16 @@ def test_expiry_and_holds_race_and_every_dollar_is_spent_or_expired_once(alice: 
     assert all("its tokens come to" in one for one in books(alice.organization).problems())
 
 
-def expired() -> int:
-    """`expire`, on a connection of the calling thread's own."""
-    try:
-        return expire()
-    finally:
-        connections.close_all()
+async def elsewhere(work: Callable[..., Any], *args: Any) -> Any:
+    """What `work` gives, in a thread that has a connection of its own."""
+
+    def alone() -> Any:
+        try:
+            return work(*args)
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(alone)
 
 
 def test_what_expires_does_so_once_also_late_and_by_many_workers(alice: Tenant) -> None:
