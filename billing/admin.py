@@ -16,6 +16,7 @@ from unfold.decorators import display
 from accounts.console import NeverDeleted, Page, Record, money, plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
+from billing.console.balances import BalancePage
 from billing.console.generations import GenerationPage
 from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
@@ -33,6 +34,7 @@ from billing.models import (
     Lease,
     LedgerEntry,
     Limit,
+    Prepaid,
     PriceProposal,
     Repricing,
     Statement,
@@ -50,6 +52,7 @@ admin.site.register(PriceProposal, ProposalPage)
 admin.site.register(LedgerEntry, LedgerPage)
 admin.site.register(Repricing, RepricingPage)
 admin.site.register(Statement, StatementPage)
+admin.site.register(Prepaid, BalancePage)
 
 
 # --- what a subject may use -------------------------------------------------------------------------
@@ -264,7 +267,11 @@ class ClosedMonthPage(NeverDeleted, Page):
         """What it came to, by account, of all organizations together."""
         found: dict[str, Decimal] = {}
         for one in ClosedSum.objects.filter(month=row.month):
-            name = one.account.partition(":")[0] if one.account.startswith(("tenant:", "repriced:")) else one.account
+            name = (
+                one.account.partition(":")[0]
+                if one.account.startswith(("tenant:", "repriced:", "prepaid:"))
+                else one.account
+            )
             found[name] = found.get(name, Decimal(0)) + one.debit - one.credit
         return ", ".join(f"{name}: {plain(value)}" for name, value in sorted(found.items())) or "-"
 

@@ -1,4 +1,4 @@
-"""Who is told when a budget is nearly or wholly spent, what was crossed, and what became of each message.
+"""Who is told when a budget or a balance is nearly or wholly spent, what was crossed, and what became of each message.
 
 `billing/models.py` shows them as its own; `billing/crossings.py` notes what is crossed, `gateway/alerts` tells it.
 """
@@ -11,6 +11,7 @@ from django.db import models
 
 from accounts.models import Organization
 from accounts.sealing import open_sealed, seal
+from billing.credits import BALANCE
 
 NEAR = 80  # percent of a budget
 MOST_PERCENTS = 10
@@ -80,6 +81,9 @@ class Crossing(models.Model):
     """A budget's spending reached a percent of its amount: noted once for each period, percent and amount.
 
     The row is what makes it once, whoever looks and how many at a time. A changed amount is another one to reach.
+
+    Or a prepaid balance fell below `amount` dollars, and `used` were left: of the period `balance`, which starts with
+    the last credit.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -107,7 +111,12 @@ class Crossing(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.whom()}: {self.percent} % of {self.amount.normalize():f} USD"
+        return f"{self.whom()}: {self.reached()}"
+
+    def reached(self) -> str:
+        """What it came to, in a few words."""
+        amount = f"{self.amount.normalize():f} USD"
+        return f"less than {amount} left" if self.period == BALANCE else f"{self.percent} % of {amount}"
 
     def whom(self) -> str:
         """Whose budget it is, as people read it."""

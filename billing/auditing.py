@@ -9,8 +9,9 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   settlements that come late or take more than was held; when a month's count moves, that month is compared whole, and
   so is an older month in which rows appear. When a table has got another file (emptied, rewritten) or the counts were
   reset (a crash of the server, too), all is compared.
-- **All balances, closed months, re-pricings, rollups** each time: each is a sum of others, and they are few. A closed
-  month is what it was when it was closed, and what re-pricing posted is what its runs came to. A day's rollups are
+- **All balances, closed months, re-pricings, credits, rollups** each time: each is a sum of others, and they are few. A
+  closed month is what it was when it was closed, what re-pricing posted is what its runs came to, and prepaid balances
+  are their credits, less what was charged (`billing/balances.py`). A day's rollups are
   what the ledger says of it, with what was posted late to a later month, and its hours together what the day says; an
   hour is compared with its usage rows once, when it no longer changes.
 - **The rest in turn**, 20,000 generations and two blocks a run, for what no count tells (a superuser may turn it off).
@@ -31,6 +32,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.errors import LockNotAvailable
 
+from billing.balances import wrong_balances
 from billing.ids import EPOCH, first_id
 from billing.models import AuditFinding, AuditState, FindingKind
 from billing.sealing import VERIFIED_AT_ONCE, wrong_blocks
@@ -54,7 +56,7 @@ select c.relname, s.n_tup_ins, s.n_tup_upd + s.n_tup_del, pg_relation_filenode(c
               (select stats_reset from pg_stat_bgwriter))
   from pg_class c join pg_stat_all_tables s on s.relid = c.oid
  where c.oid in (select inhrelid from pg_inherits where inhparent = 'billing_usage'::regclass)
-    or c.oid in ('billing_ledgerentry'::regclass, 'billing_ledgerblock'::regclass)
+    or c.oid in ('billing_ledgerentry'::regclass, 'billing_ledgerblock'::regclass, 'billing_credit'::regclass)
 """
 # A generation's usage row beside what its postings come to. `where` bounds both by their ids.
 COMPARE = """
@@ -288,6 +290,7 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
         *_totals(cursor),
         *_closed(cursor),
         *_repriced(cursor),
+        *_prepaid(run),
         *_rollups(run),
     ]
     count = _write_down(found, open_ones, now)
@@ -329,8 +332,8 @@ def _moved(run: Run, table: str) -> bool:
 
 
 def _touched(run: Run) -> Iterator[Found]:
-    """The ledger and its blocks are only ever added to."""
-    for table in ("billing_ledgerentry", "billing_ledgerblock"):
+    """The ledger, its blocks and credits are only ever added to."""
+    for table in ("billing_ledgerentry", "billing_ledgerblock", "billing_credit"):
         old, new = run.before.get(table), run.seen[table]
         if old and old[2:] == new[2:] and old[1] != new[1]:
             yield Found(
@@ -511,6 +514,13 @@ def _repriced(cursor: CursorWrapper) -> Iterator[Found]:
             f"charge {_plain(charge)}, cost {_plain(cost)}",
             "charge {}, cost {}, revenue {}, providers {}".format(*map(_plain, posted)),
         )
+
+
+def _prepaid(run: Run) -> Iterator[Found]:
+    """Balances are what their credits, the ledger and the charges come to."""
+    known = [row.place for row in run.open_ones if row.kind == FindingKind.PREPAID]
+    for wrong in wrong_balances(run.cursor, run.state.setdefault("prepaid", {}), known):
+        yield Found(FindingKind.PREPAID, *wrong)
 
 
 # --- rollups ---------------------------------------------------------------------------------------------------------

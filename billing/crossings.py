@@ -1,8 +1,11 @@
-"""Noting which budgets have reached a percent of their amount, once each, and who is to be told.
+"""Noting which budgets have reached a percent of their amount, and which prepaid balances are low, once each, and who
+is to be told.
 
 One statement: its crossings and their messages are there together or not at all, and of two workers that look at the
 same moment the unique row lets one pass. It reads what is settled: a hold is no spending yet. Where nobody is to be
 told nothing is looked at, so a recipient that is added hears at once of what the running period has reached by then.
+
+A balance is low once after each credit, for each amount that it falls below.
 
 Of the window before the running one the last minutes are looked at, too: else nobody would be told what is spent in its
 last seconds.
@@ -33,6 +36,22 @@ with recipient as materialized (
            select 1 from billing_crossing x
             where x.subject = b.subject and x.period = b.period and x.period_start = w.start
               and x.percent = p.percent and x.amount = b.amount)
+    union all
+    select p.organization_id, null, null, p.organization_id, 'balance', p.granted_at, 0, t.below, true,
+           greatest(p.granted - c.used, 0)
+      from billing_prepaid p
+     cross join lateral (
+           select n.used from billing_counter n
+            where n.subject = p.organization_id and n.measure = 'money' and n.period = 'balance'
+              and n.period_start = billing_window('balance', now())
+            order by n.version desc limit 1) c
+     cross join lateral unnest(p.alerts) t(below)
+     where p.organization_id in (select organization from recipient)
+       and (p.granted - c.used < t.below or c.used >= p.granted)
+       and not exists (
+           select 1 from billing_crossing x
+            where x.subject = p.organization_id and x.period = 'balance' and x.period_start = p.granted_at
+              and x.percent = 0 and x.amount = t.below)
 ), crossed as (
     insert into billing_crossing (organization, organization_slug, project, project_slug, key, key_name, subject,
                                   period, period_start, percent, amount, hard, used, crossed_at)
@@ -68,6 +87,7 @@ def prune_crossings() -> None:
         )
         cursor.execute(
             "delete from billing_crossing c where c.crossed_at < now() - make_interval(days => %s)"
-            " and c.period <> 'total' and not exists (select 1 from billing_delivery d where d.crossing_id = c.id)",
+            " and c.period not in ('total', 'balance')"
+            " and not exists (select 1 from billing_delivery d where d.crossing_id = c.id)",
             [RETENTION_DAYS],
         )

@@ -16,6 +16,7 @@ class FindingKind(models.TextChoices):
     CLOSED = "closed", "A closed month and what it was"
     ROLLUP = "rollup", "A rollup and what it is made of"
     REPRICING = "repricing", "Re-pricing and its postings"
+    PREPAID = "prepaid", "A balance and its credits"
     SEALING = "sealing", "Entries are not sealed"
 
 

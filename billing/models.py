@@ -34,6 +34,10 @@ from billing.blocks import LedgerBlock as LedgerBlock
 from billing.closings import ClosedMonth as ClosedMonth
 from billing.closings import ClosedSum as ClosedSum
 from billing.closings import month_after as month_after
+from billing.credits import Credit as Credit
+from billing.credits import CreditKind as CreditKind
+from billing.credits import Lot as Lot
+from billing.credits import Prepaid as Prepaid
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
@@ -333,8 +337,9 @@ class Limit(Subject):
 class Counter(models.Model):
     """How much of a budget or limit is used and held, per subject, measure and window.
 
-    A new window is a new row, so nothing is ever reset. Written only by the functions of billing, under row locks taken
-    in the order of `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
+    A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credits.py`) what was taken back
+    or has expired is used as well. Written only by the functions of billing, under row locks taken in the order of
+    `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -576,7 +581,7 @@ class LedgerEntry(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     transaction = models.UUIDField()
-    kind = models.TextField()  # settle, void, reverse; reprice, which is of no generation
+    kind = models.TextField()  # settle, void, reverse; reprice and a credit's, which are of no generation
     generation = models.UUIDField(null=True)
     organization = models.UUIDField()
     debit = models.TextField()
@@ -602,4 +607,4 @@ class LedgerEntry(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only the functions in `billing/sql/` write the ledger."""
-        raise TypeError("the ledger is written by settlements and re-pricing alone")
+        raise TypeError("the ledger is written by settlements, re-pricing and credits alone")

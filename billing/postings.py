@@ -121,7 +121,8 @@ with head as (
 )
 """  # noqa: S608 - names of ours
 _SUMS = """
-select case when account like 'tenant:%%' and %(organization)s::uuid is null then 'tenant' else account end,
+select case when account like any (array['tenant:%%', 'prepaid:%%']) and %(organization)s::uuid is null
+            then split_part(account, ':', 1) else account end,
        coalesce(sum(debit) filter (where day >= %(first)s), 0),
        coalesce(sum(credit) filter (where day >= %(first)s), 0),
        coalesce(sum(entries) filter (where day >= %(first)s), 0)::bigint, sum(debit - credit),

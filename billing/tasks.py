@@ -13,6 +13,7 @@ from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
 from billing.crossings import prune_crossings
+from billing.prepaid import expire
 from billing.repricing import Outcome, apply, count
 from billing.rollups import prune_usage, roll_up_usage
 from billing.sealing import seal, sum_closed
@@ -87,6 +88,12 @@ def seal_ledger() -> None:
     """Seals the ledger's new entries, and keeps the sums of months that were closed."""
     seal()
     sum_closed()
+
+
+@shared_task(name="billing.expire_credit")
+def expire_credit() -> None:
+    """Takes what is left of credits whose time is over."""
+    expire()
 
 
 @shared_task(name="billing.audit")

@@ -44,6 +44,7 @@ app.conf.beat_schedule = {
     "old statistics": {"task": "routing.prune", "schedule": Every(3600.0)},
     "usage": {"task": "billing.roll_up_usage", "schedule": Every(120.0), "options": {"expires": 120}},
     "seal": {"task": "billing.seal", "schedule": Every(60.0), "options": {"expires": 60}},
+    "credit": {"task": "billing.expire_credit", "schedule": Every(60.0), "options": {"expires": 60}},
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},

@@ -38,7 +38,8 @@ AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are 
 class Refused(Exception):
     """No room. `verdict` is key, unpriced, credit, requests, tokens, never or open; never: more than a limit of tokens.
 
-    `subject` is the id of the key, project or organization whose budget or limit (of `limit`, in its own unit) it was;
+    `subject` is the id of the key, project or organization whose budget or limit (of `limit`, in its own unit; None for
+    a prepaid balance) it was;
     `retry_after` whole seconds until there may be room, None when time alone brings none; `money` the dollars that
     there were, if it was for lack of them.
     """

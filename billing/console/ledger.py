@@ -29,7 +29,7 @@ from billing.postings import MOST_ACCOUNTS, Account, Postings, entries_csv
 
 LOOK_BACK = timedelta(days=7)
 DAYS = ("created_at_from", "created_at_to")
-TENANT = "tenant:"
+OWNED = ("tenant:", "prepaid:")  # by a tenant, whom pages name by its slug
 
 
 def slug_of(column: str) -> Subquery:
@@ -52,10 +52,10 @@ def asked_for(request: HttpRequest) -> Postings | None:
     if organization and not Organization.objects.filter(pk=organization).exists():
         return None
     account = asked["account"] or None
-    if account and account.startswith(TENANT):
-        slug = account.removeprefix(TENANT)
+    if account and account.startswith(OWNED):
+        kind, _, slug = account.partition(":")
         whose = Organization.objects.filter(slug=slug).values_list("pk", flat=True).first()
-        account, organization = f"{TENANT}{whose or slug}", organization or whose
+        account, organization = f"{kind}:{whose or slug}", organization or whose
     if first is None and last is None:
         first = timezone.now().date() - LOOK_BACK
     return Postings(organization, account, first, last)
@@ -226,8 +226,9 @@ def comes_to(asked: Postings) -> dict[str, Any]:
 
 def _row(one: Account, balances: bool) -> tuple[str, ...]:
     name = one.name
-    if name.startswith(TENANT):
-        slug = Organization.objects.filter(pk=name.removeprefix(TENANT)).values_list("slug", flat=True).first()
-        name = f"{TENANT}{slug}" if slug else name
+    if name.startswith(OWNED):
+        kind, _, whose = name.partition(":")
+        slug = Organization.objects.filter(pk=whose).values_list("slug", flat=True).first()
+        name = f"{kind}:{slug}" if slug else name
     row = (name, dollars(one.debit), dollars(one.credit), dollars(one.debit - one.credit), f"{one.entries:,}")
     return (*row, dollars(one.balance)) if balances else row

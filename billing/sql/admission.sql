@@ -20,8 +20,9 @@
 -- Items of the last release have `fixed` and `rate`, which hold for all offers, instead of money, offers and least.
 -- Returns a row an item. verdict: admitted | key | unpriced | credit | requests | tokens | never | open | late; never: a
 -- token limit can at no time let it through. output_cap is the highest of the offers' caps. Of what is refused for lack
--- of money, `money` is what there was. Of what is admitted `limit_value` is what the hard budget with the least left had
--- before this hold (null: none binds, or it is told again after a lost connection).
+-- of money, `money` is what there was, and `limit_value` is null where that is the prepaid balance. Of what is admitted
+-- `limit_value` is what the hard budget with the least left had before this hold, a prepaid balance being one (null: none
+-- binds, or it is told again after a lost connection).
 -- Sent again after a lost connection, the same batch returns what was recorded.
 create or replace function billing_admit(p_lease uuid, p_items jsonb)
 returns table (
@@ -40,8 +41,8 @@ declare
     r_answer bigint[]; r_copies integer[]; r_patience integer[]; r_facts jsonb[];
     v_done uuid[]; v_alive uuid[];
     -- one entry a budget or limit of anybody here, and its counter: money first, then in the order of counters
-    c_subject uuid[]; c_measure text[]; c_room numeric[]; c_hard boolean[]; c_counter bigint[]; c_used numeric[];
-    c_held numeric[]; c_at tid[];
+    c_subject uuid[]; c_measure text[]; c_period text[]; c_room numeric[]; c_hard boolean[]; c_counter bigint[];
+    c_used numeric[]; c_held numeric[]; c_at tid[];
     v_mine integer[];  -- places, among those, of what binds the running key
     -- what is admitted: one entry a request again, a cap of null for those that are not
     a_cap bigint[]; a_money numeric[]; a_tokens bigint[]; a_counters jsonb[]; a_hard boolean[];
@@ -78,10 +79,10 @@ begin
                patience integer, facts jsonb);
 
     loop
-        select array_agg(q.subject), array_agg(q.measure), array_agg(q.room), array_agg(q.hard), array_agg(q.counter),
-               bool_or(q.counter is null)
-          into c_subject, c_measure, c_room, c_hard, c_counter, v_missing
-          from (select u.subject, u.measure, u.room, u.hard, (
+        select array_agg(q.subject), array_agg(q.measure), array_agg(q.period), array_agg(q.room), array_agg(q.hard),
+               array_agg(q.counter), bool_or(q.counter is null)
+          into c_subject, c_measure, c_period, c_room, c_hard, c_counter, v_missing
+          from (select u.subject, u.measure, u.period, u.room, u.hard, (
                        select n.id from billing_counter n
                         where n.subject = u.subject and n.measure = u.measure and n.period = u.period
                           and n.period_start = billing_window(u.period, v_now, u.zone)
@@ -149,7 +150,8 @@ begin
                 v_hard := true;
                 v_left := greatest(c_room[p] - c_used[p] - c_held[p], 0);
                 if v_room is null or v_left < v_room then
-                    v_room := v_left; v_subject := c_subject[p]; v_limit := c_room[p];
+                    v_room := v_left; v_subject := c_subject[p];
+                    v_limit := case when c_period[p] <> 'balance' then c_room[p] end;
                 end if;
             elsif c_measure[p] = 'tokens' and r_least[i] + v_cap * r_copies[i] > c_room[p] then
                 v_cap := greatest(div(c_room[p] - r_least[i], r_copies[i]), 0);

@@ -96,7 +96,10 @@ begin
     ), rooms as (
         select l.id, b.amount - l.used - l.held + coalesce(g.money, 0) as room
           from locked l
-          join billing_budget b on b.subject = l.subject and b.period = l.period and b.hard
+         cross join lateral (
+               select a.amount from billing_budget a where a.subject = l.subject and a.period = l.period and a.hard
+               union all
+               select p.granted from billing_prepaid p where p.organization_id = l.subject and l.period = 'balance') b
           left join given_back g on g.counter = l.id
          where l.measure = 'money'
     ), owing as (

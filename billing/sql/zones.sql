@@ -12,8 +12,9 @@ language sql stable as $$
                          else timestamptz '2000-01-01 00:00:00+00' end;
 $$;
 
--- Every budget and limit that binds a subject, as the counter it is kept on. Both halves have the same types to the
--- letter: otherwise PostgreSQL cannot look a subject up in them, and reads every tenant's rules for each batch.
+-- Every budget and limit that binds a subject, as the counter it is kept on (with prepaid balances: credit.sql). Both halves
+-- have the same types to the letter: otherwise PostgreSQL cannot look a subject up in them, and reads every tenant's rules
+-- for each batch.
 create or replace view billing_rule as
 select b.subject, 'money'::varchar as measure, b.period, b.amount as room, b.hard, b.time_zone as zone
   from billing_budget b

@@ -5,20 +5,31 @@ from decimal import Decimal
 
 import msgspec
 
+from billing.credits import BALANCE
 from billing.models import Crossing
 
-KIND = "budget.threshold_reached"
+KIND, LOW = "budget.threshold_reached", "balance.low"
 PERIODS = {"day": "daily budget", "week": "weekly budget", "month": "monthly budget", "total": "budget in total"}
 
 
 def payload(crossing: Crossing) -> bytes:
     """The body of a webhook: `type`, `timestamp` (when it was seen) and `data`. Amounts are dollars, exact, as text."""
+    organization = {"id": str(crossing.organization), "slug": crossing.organization_slug}
+    if crossing.period == BALANCE:
+        data = {
+            "organization": organization,
+            "below": _plain(crossing.amount),
+            "left": _plain(crossing.used),
+            "currency": "USD",
+            "credited_at": _moment(crossing.period_start),
+        }
+        return msgspec.json.encode({"type": LOW, "timestamp": _moment(crossing.crossed_at), "data": data})
     return msgspec.json.encode(
         {
             "type": KIND,
             "timestamp": _moment(crossing.crossed_at),
             "data": {
-                "organization": {"id": str(crossing.organization), "slug": crossing.organization_slug},
+                "organization": organization,
                 "project": {"id": str(crossing.project), "slug": crossing.project_slug} if crossing.project else None,
                 "key": {"id": str(crossing.key), "name": crossing.key_name} if crossing.key else None,
                 "period": crossing.period,
@@ -35,12 +46,22 @@ def payload(crossing: Crossing) -> bytes:
 
 def subject(crossing: Crossing) -> str:
     """The subject of a mail, on one line whatever a key is called."""
-    words = f"{crossing.whom()}: {crossing.percent} % of the {PERIODS[crossing.period]} is spent"
+    if crossing.period != BALANCE:
+        what = f"{crossing.percent} % of the {PERIODS[crossing.period]} is spent"
+    elif crossing.used:
+        what = f"less than ${_plain(crossing.amount)} of the prepaid balance is left"
+    else:
+        what = "the prepaid balance is used up"
+    words = f"{crossing.whom()}: {what}"
     return " ".join("".join(char if char.isprintable() else " " for char in words).split())
 
 
 def text(crossing: Crossing) -> str:
     """The text of a mail."""
+    seen = f"Seen at {crossing.crossed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC."
+    if crossing.period == BALANCE:
+        refused = "Once it is used up, what costs is refused."
+        return "\n".join([f"{subject(crossing)}.", "", f"Left: ${_plain(crossing.used)}.", refused, seen]) + "\n"
     since = "" if crossing.period == "total" else f" since {crossing.period_start.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     lines = [
         f"{subject(crossing)}.",
@@ -49,7 +70,7 @@ def text(crossing: Crossing) -> str:
         "It is a hard budget: once it is spent, what costs is refused."
         if crossing.hard
         else "It is a soft budget: nothing is refused.",
-        f"Seen at {crossing.crossed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
+        seen,
     ]
     return "\n".join(lines) + "\n"
 

@@ -47,6 +47,7 @@ NAVIGATION = (
             ("Price proposals", "approval_delegation", "admin:billing_priceproposal_changelist"),
             ("Terms", "handshake", "admin:billing_terms_changelist"),
             ("Budgets", "savings", "admin:billing_budget_changelist"),
+            ("Balances", "account_balance_wallet", "admin:billing_prepaid_changelist"),
             ("Alerts", "notifications", "admin:billing_delivery_changelist"),
             ("Recipients of alerts", "contact_mail", "admin:billing_recipient_changelist"),
             ("Limits", "speed_2x", "admin:billing_limit_changelist"),

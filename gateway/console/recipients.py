@@ -15,6 +15,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
 from accounts.console import Page, Record, money
 from accounts.sealing import CannotOpen
+from billing.credits import BALANCE
 from billing.models import Channel, Delivery, DeliveryStatus, Recipient
 from gateway.alerts.signature import UnusableSecret, key_of, new_secret
 from routing.base_url import BadUrl, parse_base_url
@@ -147,17 +148,18 @@ class DeliveryPage(Record):
 
     @display(description="Reached")
     def percent(self, delivery: Delivery) -> str:
-        """The percent that was reached."""
-        return f"{delivery.crossing.percent} %"
+        """The percent that was reached, or below what a balance fell."""
+        crossing = delivery.crossing
+        return crossing.reached() if crossing.period == BALANCE else f"{crossing.percent} %"
 
-    @display(description="Spent")
+    @display(description="Spent or left")
     def spent(self, delivery: Delivery) -> str:
         """Dollars, as it was seen."""
         return money(delivery.crossing.used)
 
     @display(description="Amount")
     def amount(self, delivery: Delivery) -> str:
-        """Dollars of the budget."""
+        """Dollars of the budget, or that an alert of a balance is for."""
         return money(delivery.crossing.amount)
 
     @display(description="Period")

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 
 from accounts.models import Scope
 from billing.ids import first_id
+from billing.prepaid import BALANCE
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
 from gateway.endpoints.generations import EitherScope
@@ -41,9 +42,9 @@ BUDGETS = """
 class Balance(ApiView):
     """GET /v1/management/payg/balance and /v1/user/balance.
 
-    The balance is what is left of the organization's budget `in total`: its amount less what has been spent. What open
-    requests hold is still in it, and told apart. Nothing here gives credit away, so all of it is topped up. Without
-    such a budget there is no balance: the amounts are null.
+    The balance is what a prepaid organization has left of its credits, those that were given apart from those that were
+    paid. For others it is what is left of their budget `in total`, its amount less what has been spent, and all of it
+    topped up. What open requests hold is still in it, and told apart. Without either the amounts are null.
     """
 
     scope = Scope.MANAGEMENT
@@ -52,15 +53,20 @@ class Balance(ApiView):
     async def get(self, request: HttpRequest) -> Answer:
         """The balance; negative when a soft budget was passed."""
         await count_read(self.caller, "balance")
-        budgets = await read(self.caller, BUDGETS, [self.caller.organization])
-        found = next((budget for budget in budgets if budget[0] == "total"), None)
-        left = found[1] - found[2] if found else None
+        amounts: tuple[Decimal | None, ...] = (None,) * 4
+        if prepaid := await read(self.caller, BALANCE, [self.caller.organization]):
+            amounts = prepaid[0]
+        else:
+            budgets = await read(self.caller, BUDGETS, [self.caller.organization])
+            for _, amount, used, held in (budget for budget in budgets if budget[0] == "total"):
+                amounts = (amount - used, ZERO, amount - used, held)
+        left, given, paid, held = (None if amount is None else number(amount) for amount in amounts)
         data = {
             "currency": "usd",
-            "total_credits": None if left is None else number(left),
-            "top_up_credits": None if left is None else number(left),
-            "bonus_credits": None if left is None else number(ZERO),
-            "held_credits": None if found is None else number(found[3]),
+            "total_credits": left,
+            "top_up_credits": paid,
+            "bonus_credits": given,
+            "held_credits": held,
         }
         return json_answer({"success": True, "data": data})
 

@@ -1,6 +1,7 @@
 """What a client is told when its request was refused before it was dialled."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from billing.backbone.admission import HoldItem, Refused
 from gateway.request.planning import Call
@@ -38,14 +39,22 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
             return Unauthenticated(REVOKED)
         case "credit" | "unpriced":
             offers = call.plan.ordered()
+            bound = "hard budget" if refused.limit is not None else "prepaid balance"
             unpriced = [one for one in offers if one.worst.fixed is None or one.worst.rate is None]
             if len(unpriced) == len(offers):
                 return InsufficientCredit(
-                    f"The {subject} has a hard budget, which takes no request at an unknown price: {_named(unpriced)}. "
+                    f"The {subject} has a {bound}, which takes no request at an unknown price: {_named(unpriced)}. "
                     "Whoever runs this gateway can give it a price; until then ask for another model.",
                     code="unknown_price",
                 )
             besides = f" Left out for want of a price: {_named(unpriced)}." if unpriced else ""
+            if refused.limit is None:
+                left = refused.money or Decimal(0)
+                short = f"of ${left.normalize():f} does not cover this request at its worst"
+                return InsufficientCredit(
+                    f"The {subject}'s {bound} {short if left else 'is used up'}. "
+                    f"Top it up, or ask for fewer output tokens.{besides}"
+                )
             return InsufficientCredit(
                 f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
                 f"Raise the budget, or ask for fewer output tokens.{besides}"

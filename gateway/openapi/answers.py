@@ -201,7 +201,7 @@ class RouteAnswer(Struct):
 
 
 class BalanceData(Struct):
-    """What is left; null without a budget in total."""
+    """What is left; null without a prepaid balance and a budget in total."""
 
     currency: Literal["usd"]
     total_credits: float | None

@@ -21,7 +21,8 @@ from django.utils import timezone
 
 from billing.backbone.admission import Refused
 from billing.crossings import NOTE, RETENTION_DAYS, note_crossings, prune_crossings
-from billing.models import Budget, Counter, Crossing, Delivery, Recipient
+from billing.models import Budget, Counter, Credit, CreditKind, Crossing, Delivery, Prepaid, Recipient
+from billing.prepaid import grant
 from gateway.alerts import delivering
 from gateway.alerts.delivering import BACK_OFF, CLAIM, LEASE, MOST_TRIES, deliver
 from gateway.alerts.signature import LEAST, MOST, PREFIX, UnusableSecret, key_of, new_secret, signed
@@ -193,6 +194,55 @@ def test_it_works_as_mail(alice: Tenant, post: Mailbox) -> None:
         f"Seen at {delivery.crossing.crossed_at:%Y-%m-%d %H:%M:%S} UTC.",
     ]
     assert rows(alice) == [("sent", 1, "")]
+
+
+@pytest.mark.row("B372")
+def test_a_low_balance_is_told_once_after_each_credit(alice: Tenant, receiver: Hook, post: Mailbox) -> None:
+    def credit(amount: str) -> Prepaid:
+        references = Credit.objects.filter(organization=alice.organization).count()
+        grant(alice.organization, CreditKind.TOP_UP, Decimal(amount), f"r{references}", "finance", begin=True)
+        return Prepaid.objects.get(pk=alice.organization.pk)
+
+    def use(amount: str) -> None:
+        assert Counter.objects.filter(subject=alice.organization.pk, period="balance").update(used=Decimal(amount)) == 1
+
+    mail(alice, "finance@tenant.example")
+    assert credit("10").alerts == [3]  # below three dollars, when nobody says otherwise
+    use("7")
+    assert note() == 0
+    use("7.000000000001")
+    assert (note(), tell(), note()) == (1, 1, 0)
+    ((_, got),) = post.mails
+    slug = alice.organization.slug
+    seen = Crossing.objects.get(subject=alice.organization.pk).crossed_at
+    assert got["Subject"] == f"{slug}: less than $3 of the prepaid balance is left"
+    assert got.get_content().splitlines() == [
+        f"{slug}: less than $3 of the prepaid balance is left.",
+        "",
+        "Left: $2.999999999999.",
+        "Once it is used up, what costs is refused.",
+        f"Seen at {seen:%Y-%m-%d %H:%M:%S} UTC.",
+    ]
+    Recipient.objects.filter(organization=alice.organization).update(active=False)
+    webhook(alice, receiver.url)
+    prepaid = credit("1")
+    Prepaid.objects.filter(pk=prepaid.pk).update(alerts=["3", "0"])
+    use("9")
+    assert note() == 1  # anew, since it was topped up
+    use("11")
+    assert (note(), tell(receiver), note()) == (1, 2, 0)
+    told = [json.loads(got.body) for got in receiver.got]
+    assert {one["type"] for one in told} == {"balance.low"}
+    assert sorted((one["data"]["below"], one["data"]["left"]) for one in told) == [("0", "0"), ("3", "2")]
+    assert told[0]["data"] | {"below": "", "left": ""} == {
+        "organization": {"id": str(alice.organization.pk), "slug": slug},
+        "below": "",
+        "left": "",
+        "currency": "USD",
+        "credited_at": f"{prepaid.granted_at:%Y-%m-%dT%H:%M:%S.%fZ}",
+    }
+    prune_crossings()
+    assert Crossing.objects.filter(subject=alice.organization.pk).count() == 3
 
 
 def test_what_is_settled_counts_and_a_refusal_tells_nobody(alice: Tenant, receiver: Hook, tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ APP_WRITES = {
     "billing_auditstate": {"insert", "update", "delete"},
     "billing_closedmonth": set(),
     "billing_closedsum": set(),
+    "billing_credit": set(),
+    "billing_lot": set(),
+    "billing_prepaid": set(),
     "billing_crossing": {"insert", "update", "delete"},
     "billing_delivery": {"insert", "update", "delete"},
     "billing_repricing": {"insert", "update", "delete"},
@@ -215,6 +218,8 @@ AS_OWNER = {
     "billing_seal": "app",
     "billing_apply_repricing": "app",
     "billing_sum_closed": "app",
+    "billing_expire_credit": "app",
+    "billing_grant_credit": "console",
     "billing_seed_counter": "console",
     "routing_end_rests": None,
 }

@@ -16,10 +16,24 @@ from psycopg.types.json import Jsonb
 from accounts.models import Change
 from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP
 from billing.backbone.settlement import encode
-from billing.models import Attempt, Budget, Counter, Delivery, Hold, Lease, LedgerEntry, Limit, Recipient, Usage
+from billing.models import (
+    Attempt,
+    Budget,
+    Counter,
+    CreditKind,
+    Delivery,
+    Hold,
+    Lease,
+    LedgerEntry,
+    Limit,
+    Recipient,
+    Usage,
+)
+from billing.prepaid import Balance, balance, grant
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted
+from tests.stage.books import end_credit
 from tests.stage.cast import Tenant
 from tests.stage.worker import Worker, working
 
@@ -32,7 +46,7 @@ WHOLE = os.environ.get("TASK_ORDERS") == "whole"
 ORDERS = [
     (*way[place:], *way[:place])
     for way in (tuple(TASKS), tuple(reversed(TASKS)))
-    for place in range(0, len(TASKS), 1 if WHOLE else 5)
+    for place in range(0, len(TASKS), 1 if WHOLE else 6)
 ]
 
 
@@ -172,7 +186,7 @@ def mess(alice: Tenant) -> Iterator[Mess]:
 def test_every_scheduled_task_is_known() -> None:
     product.loader.import_default_modules()
     ours = {name for name in product.tasks if not name.startswith("celery.")}
-    billings = {"audit", "make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
+    billings = {"audit", "expire_credit", "make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
     gateways = {"gateway.alert", "gateway.prune_files"}
     routings = {"routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
@@ -302,6 +316,19 @@ def test_a_budget_that_is_nearly_spent_is_told_by_the_worker(worker: Worker, ali
     assert (row.recipient, row.status, row.tries) == (made.pk, "waiting", 1)
     assert row.last_error == "no mail is sent: EMAIL_HOST is not set"
     Delivery.objects.filter(pk=row.pk).update(status="given_up")
+
+
+def test_credit_whose_time_is_over_is_taken_by_the_worker(worker: Worker, alice: Tenant) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    for kind, expires in ((CreditKind.TOP_UP, None), (CreditKind.BONUS, later)):
+        end = grant(alice.organization, kind, Decimal(2), kind, "finance", expires_at=expires, begin=True)
+    worker.run("billing.expire_credit")
+    assert balance(alice.organization.pk) == Balance(*map(Decimal, (4, 2, 2, 0)))
+    end_credit(end)
+    worker.run("billing.expire_credit", "billing.expire_credit")
+    assert balance(alice.organization.pk) == Balance(*map(Decimal, (2, 0, 2, 0)))
+    rows = LedgerEntry.objects.filter(organization=alice.organization.pk, kind="expired")
+    assert [row.amount for row in rows] == [2]
 
 
 def test_without_a_gateway_the_worker_ends_their_holds_within_half_a_minute() -> None:

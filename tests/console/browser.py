@@ -23,12 +23,14 @@ from billing.models import (
     AuditFinding,
     Budget,
     ClosedMonth,
+    CreditKind,
     Crossing,
     Delivery,
     Hold,
     Lease,
     LedgerEntry,
     Limit,
+    Prepaid,
     PriceProposal,
     Recipient,
     Reconciliation,
@@ -39,6 +41,7 @@ from billing.models import (
     Terms,
     Usage,
 )
+from billing.prepaid import grant
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -167,6 +170,7 @@ PAGES = (
     Terms,
     PriceProposal,
     Budget,
+    Prepaid,
     Delivery,
     Recipient,
     Limit,
@@ -187,7 +191,7 @@ PAGES = (
 )
 READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth, Prepaid, PriceProposal, Repricing, Statement)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -241,6 +245,12 @@ def make_delivery(recipient: Recipient, **fields: Any) -> Delivery:
     return Delivery.objects.create(crossing=crossing, **{**row, **fields})
 
 
+def make_balance(tenant: Tenant) -> Prepaid:
+    """The tenant's, of five dollars that it paid."""
+    grant(tenant.organization, CreditKind.TOP_UP, Decimal(5), "invoice 1", "finance", begin=True)
+    return Prepaid.objects.get(pk=tenant.organization.pk)
+
+
 def make_rows(tenant: Tenant) -> Rows:
     """A row of every page."""
     slug, now = tenant.organization.slug, timezone.now()
@@ -275,6 +285,7 @@ def make_rows(tenant: Tenant) -> Rows:
             tariff=tariff, effective_from=now, rates=[["input", 0, "9", "9"]], reason="input 1 -> 9", proposed_by=slug
         ),
         Budget: Budget.objects.create(**subject, period="day", amount=Decimal(5)),
+        Prepaid: make_balance(tenant),
         Recipient: recipient,
         Delivery: make_delivery(recipient),
         Limit: Limit.objects.create(**subject, measure="open", value=5),

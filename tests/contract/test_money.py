@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from accounts.models import ApiKey
-from billing.models import Budget, Usage
+from billing.models import Budget, CreditKind, Usage
+from billing.prepaid import grant
 from tests.protocols.openai_chat.answers import whole
 from tests.simulated.process import SimulatedProvider
-from tests.stage.cast import Tenant
+from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize, until
 from tests.stage.shelf import make_model, make_provider, make_tariff
 from tests.stage.speech import error, nothing_happened
@@ -129,3 +130,36 @@ def test_an_amount_is_the_sum_of_its_items(gateway: Gateway, alice: Tenant, simu
     assert lines.keys() == FEE_ITEMS
     assert rated["originAmount"] == rated["billAmount"] == sum(amount for _, _, amount in lines.values())
     assert rated["discountAmount"] == 0
+
+
+@pytest.mark.row("B326", "B282", "B368")
+def test_a_prepaid_balance_is_told_by_kind_and_once_used_up_nothing_is_dialled(
+    gateway: Gateway, alice: Tenant, charlie: Tenant, simulated: SimulatedProvider
+) -> None:
+    for kind, amount in ((CreditKind.TOP_UP, "0.003"), (CreditKind.BONUS, "0.002")):
+        grant(alice.organization, kind, Decimal(amount), kind, "finance", begin=True)
+    tariff = make_tariff(input="0", output="10")
+    provider = make_provider(simulated.base_url)
+    long, short = (make_model(provider, f"sim-small?tokens={tokens}&prompt=1", tariff) for tokens in (400, 100))
+    # An operator's budget in total is another thing, and neither hides the other.
+    Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(5))
+    managers = [make_key(tenant.project, name="manager", scopes=["management"])[1] for tenant in (alice, charlie)]
+    synchronize(gateway)
+
+    def told(secret: str) -> tuple[Any, ...]:
+        answer = gateway.client.get("/v1/management/payg/balance", headers={"x-api-key": secret})
+        data = json.loads(answer.text, parse_float=Decimal)["data"]
+        return tuple(data[f"{name}_credits"] for name in ("total", "top_up", "bonus", "held"))
+
+    assert told(managers[0]) == (Decimal("0.005"), Decimal("0.003"), Decimal("0.002"), 0)
+    answer = gateway.chat(alice.secret, long.slug, max_tokens=400)
+    assert (answer.status_code, answer.headers["x-gateway-budget-remaining"]) == (200, "0.005")
+    assert told(managers[0]) == (Decimal("0.001"), Decimal("0.001"), 0, 0)
+    assert gateway.chat(alice.secret, short.slug, max_tokens=100).status_code == 200
+    assert told(managers[0]) == (0, 0, 0, 0)
+    refused = gateway.chat(alice.secret, short.slug, max_tokens=100)
+    assert (refused.status_code, error(refused)["code"]) == (402, "insufficient_credit")
+    says = "The organization's prepaid balance is used up. Top it up, or ask for fewer output tokens."
+    assert error(refused)["message"] == says
+    assert Usage.objects.filter(organization=alice.organization.pk).count() == 2
+    assert told(managers[1]) == (None, None, None, None)  # Charlie is postpaid

@@ -60,16 +60,19 @@ def make_partitions() -> None:
 
 
 def empty() -> None:
-    """Nothing used, posted, priced anew, sealed, audited, closed or stated."""
+    """Nothing used, posted, credited, priced anew, sealed, audited, closed or stated."""
     forced(
         "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
         " billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate, billing_mark,"
-        " billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum"
+        " billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum, billing_prepaid"
     )
+    forced("delete from billing_counter where period = 'balance'")
     with database(owner_url()) as owner:  # nobody else may
-        owner.execute("alter table billing_statement disable trigger keep_statements")
-        owner.execute("truncate billing_statement")
-        owner.execute("alter table billing_statement enable trigger keep_statements")
+        for table, trigger in (("statement", "keep_statements"), ("credit, billing_lot", "keep_credits")):
+            kept = f"billing_{table.partition(',')[0]}"
+            owner.execute(f"alter table {kept} disable trigger {trigger}".encode())
+            owner.execute(f"truncate billing_{table}".encode())
+            owner.execute(f"alter table {kept} enable trigger {trigger}".encode())
 
 
 def spend(tenant: Tenant, at: datetime, **fields: Any) -> Usage:
@@ -90,6 +93,14 @@ def make_whole() -> None:
 def findings() -> list[tuple[str, str]]:
     """What the auditor has found, and is still so: kinds and places."""
     return [(row.kind, row.place) for row in AuditFinding.objects.filter(gone_at=None).order_by("kind", "place")]
+
+
+def end_credit(*credits: int) -> None:
+    """The time of these credits is over; what is left of them has not been taken yet."""
+    with database(owner_url()) as owner:
+        owner.execute("alter table billing_credit disable trigger keep_credits")
+        owner.execute("update billing_credit set expires_at = now() where id = any(%s)", [list(credits)])
+        owner.execute("alter table billing_credit enable trigger keep_credits")
 
 
 def forced(statement: str, *values: Any) -> int:

@@ -66,6 +66,13 @@ class Books:
             self.ledger = rows("billing_ledgerentry")
             self.holds = rows("billing_hold")
             self.counters = rows("billing_counter")
+            credits: list[Row] = connection.execute("select * from billing_credit").fetchall()
+            self.credits: dict[UUID, list[Row]] = defaultdict(list)
+            for credit in credits:
+                if ids is None or credit.organization_id in ids:
+                    self.credits[credit.organization_id].append(credit)
+            prepaid: list[Row] = connection.execute("select * from billing_prepaid").fetchall()
+            self.prepaid = {row.organization_id: row for row in prepaid}
             self.attempts: list[Row] = connection.execute(
                 "select * from billing_attempt where generation = any(%s)", [[u.id for u in self.usage]]
             ).fetchall()
@@ -85,7 +92,14 @@ class Books:
 
     def problems(self) -> list[str]:
         """What is wrong, one line a finding; empty when the books are right."""
-        return [*self._at_rest(), *self._amounts(), *self._ledger(), *self._counters(), *self._attempts()]
+        return [
+            *self._at_rest(),
+            *self._amounts(),
+            *self._ledger(),
+            *self._counters(),
+            *self._balances(),
+            *self._attempts(),
+        ]
 
     def sums(self) -> Sums:
         """What the usage rows come to."""
@@ -200,6 +214,10 @@ class Books:
                 if accounts not in known or entry.generation is not None:
                     yield f"entry {entry.id} of a re-pricing is between {accounts}"
                 continue
+            if any(
+                account.startswith("prepaid") for account in (entry.debit, entry.credit)
+            ):  # `_balances` adds them up
+                continue
             (reversals if entry.kind == "reverse" else closings)[entry.generation].add(entry.transaction)
             balance[entry.generation][entry.debit] -= Fraction(entry.amount)
             balance[entry.generation][entry.credit] += Fraction(entry.amount)
@@ -224,6 +242,8 @@ class Books:
     def _counters(self) -> Iterable[str]:
         for counter in self.counters:
             start = counter.period_start
+            if counter.period == "balance":  # of what began after it was prepaid
+                start = self.prepaid[counter.subject].since
             end = _end(counter.period, start, self.zones[counter.organization])
             rows = [
                 u
@@ -238,8 +258,31 @@ class Books:
                     "open": 0,
                 }[counter.measure]
             )
+            if counter.period == "balance":
+                used -= sum(Fraction(k.amount) for k in self.credits[counter.subject] if not _grants(k))
             if Fraction(counter.used) != used:
                 yield f"counter {counter.id} ({counter.measure} {counter.period}) says {counter.used}, rows say {used}"
+
+    def _balances(self) -> Iterable[str]:
+        """What was granted, what the ledger has of it, and that no more was spent."""
+        posted: dict[UUID, dict[tuple[str, str, str], Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        for entry in self.ledger:
+            if any(account.startswith("prepaid") for account in (entry.debit, entry.credit)):
+                posted[entry.organization][entry.kind, entry.debit, entry.credit] += Fraction(entry.amount)
+        used = {c.subject: Fraction(c.used) for c in self.counters if c.period == "balance"}
+        for organization in self.credits.keys() | posted.keys() | used.keys():
+            expected: dict[tuple[str, str, str], Fraction] = defaultdict(Fraction)
+            granted = Fraction(0)
+            for k in self.credits[organization]:
+                sides = (f"prepaid-{k.kind}", f"prepaid:{organization}")
+                expected[k.kind, *(sides if k.amount > 0 else sides[::-1])] += abs(Fraction(k.amount))
+                granted += Fraction(k.amount) if _grants(k) else 0
+            if posted[organization] != expected:
+                yield f"balance of {organization}: the ledger says {dict(posted[organization])}, not {dict(expected)}"
+            if Fraction(self.prepaid[organization].granted) != granted:
+                yield f"balance of {organization}: granted {self.prepaid[organization].granted}, credits say {granted}"
+            if used[organization] > granted:
+                yield f"balance of {organization}: {used[organization]} of {granted} is used"
 
     def _attempts(self) -> Iterable[str]:
         numbers: dict[UUID, list[int]] = defaultdict(list)
@@ -254,6 +297,11 @@ class Books:
 
 def _fraction(amount: Any) -> Fraction | None:
     return None if amount is None else Fraction(amount)
+
+
+def _grants(credit: Row) -> bool:
+    """Whether it raised a balance; all others count as used, those that give back what expired as less."""
+    return bool(credit.amount > 0 and credit.kind != "expired")
 
 
 def _continued(u: Row) -> bool:

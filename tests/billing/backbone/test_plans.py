@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -22,7 +23,8 @@ from billing.backbone.connections import SESSION
 from billing.backbone.leases import DEAD_AFTER, LONGEST_GAP
 from billing.backbone.settlement import encode
 from billing.ids import new_hex, new_id
-from billing.models import Budget, Limit
+from billing.models import Budget, CreditKind, Limit, Prepaid
+from billing.prepaid import BALANCE, grant
 from gateway.endpoints.generations import Generations
 from gateway.endpoints.management import BUDGETS
 from tests.stage.backbone import app_url, database, owner_url, settled, wanted
@@ -101,6 +103,7 @@ class Session:
         digests = keys.digests(self._tenant.secret, settings.KEY_PEPPERS)
         found["look up"] = self.blocks(lambda: self.run(callers.FIND, digests))
         found["quota"] = self.blocks(lambda: self.run(BUDGETS, self._tenant.organization.pk))
+        found["balance"] = self.blocks(lambda: self.run(BALANCE, self._tenant.organization.pk))
         found["generation"] = self.blocks(
             lambda: self.run(Generations.QUERY, UUID(item.id), self._tenant.organization.pk)
         )
@@ -114,7 +117,7 @@ def worst(session: Session) -> dict[str, int]:
 
 
 def crowd(count: int) -> None:
-    """So many organizations with a project, a key, a limit and a budget each."""
+    """So many organizations with a project, a key, a limit, a budget and a balance each."""
     mark = f"crowd-{secrets.token_hex(4)}"
     organizations = Organization.objects.bulk_create(
         Organization(slug=f"{mark}-{number}", name="Crowd") for number in range(count)
@@ -127,6 +130,10 @@ def crowd(count: int) -> None:
     )
     Limit.objects.bulk_create(Limit(organization=each, measure="requests", value=1) for each in organizations)
     Budget.objects.bulk_create(Budget(organization=each, period="day", amount=1) for each in organizations)
+    now = datetime.now(UTC)
+    Prepaid.objects.bulk_create(
+        Prepaid(organization=each, since=now, granted=1, granted_at=now, used=0) for each in organizations
+    )
 
 
 @contextmanager
@@ -145,6 +152,7 @@ def filled() -> Iterator[None]:
         finally:
             owner.execute("delete from billing_counter where organization = %s", [nobody])
             owner.execute("vacuum billing_counter")
+            Prepaid.objects.filter(organization__slug__startswith="crowd-").delete()
 
 
 @pytest.fixture
@@ -152,6 +160,7 @@ def session(alice: Tenant) -> Iterator[Session]:
     """A session of Alice's, who has every kind of counter."""
     Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(1_000_000))
     Budget.objects.create(organization=alice.organization, project=alice.project, period="day", amount=Decimal(10**6))
+    grant(alice.organization, CreditKind.TOP_UP, Decimal(1_000_000), "all of it", "finance", begin=True)
     for measure in ("requests", "tokens", "open"):
         Limit.objects.create(organization=alice.organization, measure=measure, value=10**9)
     with database(app_url()) as connection:
@@ -191,6 +200,6 @@ def test_an_old_transaction_makes_no_hold_and_no_settlement_dearer(session: Sess
             session.settle(*session.hold())
         old = worst(session)
         analyst.execute("rollback")
-    # A counter is at most 32 versions behind its newest mark, here five counters of them, each looked up twice.
+    # A counter is at most 32 versions behind its newest mark, here six counters of them, each looked up twice.
     for name in ("hold", "settle"):
         assert old[name] <= 2 * young[name] + 40, f"{name}: {young} {old}"

@@ -1,0 +1,192 @@
+"""Console page of prepaid balances: what each organization has left, its credits, and giving one more."""
+
+from datetime import UTC
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import OuterRef, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.decorators import display
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanWidget,
+)
+
+from accounts.console import NeverDeleted, Page, money, plain
+from accounts.models import Organization
+from billing.credits import BALANCE, GIVABLE
+from billing.models import Counter, Credit, CreditKind, Prepaid
+from billing.prepaid import balance, grant, lots
+
+SHOWN = 200  # credits
+
+
+class CreditForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A credit to give. It is given as the form is checked, since only the database knows whether it may be."""
+
+    by = ""
+
+    organization = forms.CharField(
+        max_length=200, widget=UnfoldAdminTextInputWidget, help_text="The organization's slug.", strip=True
+    )
+    kind = forms.ChoiceField(choices=[(kind.value, kind.label) for kind in GIVABLE], widget=UnfoldAdminSelectWidget)
+    amount = forms.DecimalField(
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text="Dollars. Below 0 an adjustment takes what is neither spent nor held.",
+    )
+    reference = forms.CharField(
+        max_length=200,
+        widget=UnfoldAdminTextInputWidget,
+        strip=True,
+        help_text="Of the payment or the reason; each counts once for an organization.",
+    )
+    expires_at = forms.DateTimeField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="UTC, as 2027-01-01 00:00. Empty: never. What is left then is taken within a minute.",
+    )
+    note = forms.CharField(required=False, max_length=200, widget=UnfoldAdminTextInputWidget, strip=True)
+    begin = forms.BooleanField(
+        required=False,
+        label="Make it prepaid",
+        widget=UnfoldBooleanWidget,
+        help_text="For the first credit of an organization that is postpaid: from then on, for good, it spends what it "
+        "was given and no more.",
+    )
+
+    class Meta:
+        model = Prepaid
+        fields: tuple[str, ...] = ()
+
+    def _post_clean(self) -> None:
+        """Gives it, in place of the checks of a row."""
+        if self.errors:
+            return
+        given = self.cleaned_data
+        organization = Organization.objects.filter(slug=given["organization"]).first()
+        if organization is None:
+            self.add_error("organization", f"There is no organization {given['organization']}.")
+            return
+        try:
+            grant(
+                organization,
+                CreditKind(given["kind"]),
+                given["amount"],
+                given["reference"],
+                self.by,
+                expires_at=given["expires_at"],
+                note=given["note"],
+                begin=given["begin"],
+            )
+        except ValidationError as error:
+            self.add_error(None, error)
+            return
+        self.instance = Prepaid.objects.get(pk=organization.pk)
+
+
+def counted(column: str) -> Subquery:
+    """`column` of a balance's counter."""
+    counters = Counter.objects.filter(subject=OuterRef("pk"), measure="money", period=BALANCE)
+    return Subquery(counters.values(column)[:1])
+
+
+class BalancePage(NeverDeleted, Page):
+    """Who is prepaid, and what is left. Adding is giving a credit, which nothing changes: another one corrects it."""
+
+    list_display = ("organization", "left", "held", "granted_at", "since", "alerts_shown")
+    list_filter = (("organization", AutocompleteSelectFilter),)
+    list_select_related = ("organization",)
+    search_fields = ("organization__slug",)
+    ordering = ("organization__slug",)
+    change_form_after_template = "admin/billing/statement/lines.html"
+    shown_fields = ("organization", "left", "given", "paid", "held", "since", "granted_at")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        counters = {"used_now": counted("used"), "held_now": counted("held")}
+        return super().get_queryset(request).select_related("organization").annotate(**counters)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        asked = ("organization", "kind", "amount", "reference", "expires_at", "note", "begin")
+        return (*self.shown_fields, "alerts") if obj else asked
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return self.shown_fields if obj else ()
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        if obj is not None:
+            return super().get_form(request, obj, change, **kwargs)
+        made: Any = super().get_form(request, obj, change, **{**kwargs, "form": CreditForm, "fields": ()})
+        made.by = request.user.get_username()  # a class of this request's own
+        return made
+
+    def save_model(self, request: HttpRequest, obj: Prepaid, form: Any, change: bool) -> None:
+        if change:
+            obj.save(update_fields=["alerts"])
+
+    def response_add(self, request: HttpRequest, obj: Prepaid, post_url_continue: str | None = None) -> HttpResponse:
+        """Leads to the balance."""
+        return redirect("admin:billing_prepaid_change", obj.pk)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        context = dict(extra_context or {})
+        found = self.get_object(request, object_id)
+        if found is not None:
+            context["lines"] = credits(found)
+        return super().change_view(request, object_id, form_url, context)
+
+    @display(description="Left")
+    def left(self, prepaid: Any) -> str:
+        """Dollars that are not spent; open requests may hold some of it."""
+        return money(max(prepaid.granted - (prepaid.used_now or Decimal(0)), Decimal(0)))
+
+    @display(description="On hold")
+    def held(self, prepaid: Any) -> str:
+        """Dollars that open requests may still come to."""
+        return money(prepaid.held_now or Decimal(0))
+
+    @display(description="Of it given, and spent first")
+    def given(self, prepaid: Prepaid) -> str:
+        """Dollars left of bonuses and the like."""
+        found = balance(prepaid.pk)
+        return money(found.given if found else None)
+
+    @display(description="Of it paid")
+    def paid(self, prepaid: Prepaid) -> str:
+        """Dollars left of top-ups and adjustments."""
+        found = balance(prepaid.pk)
+        return money(found.paid if found else None)
+
+    @display(description="Told below")
+    def alerts_shown(self, prepaid: Prepaid) -> str:
+        """At which amounts an alert goes out."""
+        return ", ".join(f"${plain(amount)}" for amount in prepaid.alerts) or "-"
+
+
+def credits(prepaid: Prepaid) -> dict[str, Any]:
+    """The table of an organization's credits, newest first, with what each has left."""
+    left = lots(prepaid.pk)
+    rows = [
+        (
+            f"{one.created_at.astimezone(UTC):%Y-%m-%d %H:%M}",
+            one.get_kind_display(),
+            plain(one.amount),
+            plain(left[one.pk]) if one.pk in left else "",
+            f"{one.expires_at.astimezone(UTC):%Y-%m-%d %H:%M}" if one.expires_at else "",
+            one.reference,
+            one.note,
+            one.granted_by,
+        )
+        for one in Credit.objects.filter(organization=prepaid.pk).order_by("-pk")[:SHOWN]
+    ]
+    return {
+        "headers": ["Moved (UTC)", "Kind", "Dollars", "Left", "Expires (UTC)", "Reference", "Note", "By"],
+        "rows": rows,
+    }
