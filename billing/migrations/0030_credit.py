@@ -27,7 +27,7 @@ grant execute on function billing_expire_credit(uuid) to meterline_app;
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0010_time_zone"),
-        ("billing", "0028_statements"),
+        ("billing", "0029_tariffs"),
     ]
 
     operations = [
