@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from billing.alerts import part_of
 from billing.backbone.admission import HoldItem, Refused
 from gateway.request.planning import Call
 from gateway.wire.errors import (
@@ -16,6 +17,7 @@ from routing.planning.plan import Candidate
 
 REVOKED = "This API key has been revoked, or may not be used any more."
 MOST_NAMED = 3  # offers
+MOST_SHOWN = 64  # characters of an end user's name
 
 
 def unavailable(retry_after: int) -> Unavailable:
@@ -33,6 +35,7 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
     whose = {caller.key: "key", caller.project: "project", caller.organization: "organization"}
     subject = whose.get(refused.subject, "key") if refused.subject else "key"
     limit = f"{refused.limit.normalize():f}" if refused.limit is not None else "?"
+    part = part_of(refused.model, refused.end_user[:MOST_SHOWN] if refused.end_user else refused.end_user)
     match refused.verdict:
         case "key":
             return Unauthenticated(REVOKED)
@@ -41,13 +44,14 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
             unpriced = [one for one in offers if one.worst.fixed is None or one.worst.rate is None]
             if len(unpriced) == len(offers):
                 return InsufficientCredit(
-                    f"The {subject} has a hard budget, which takes no request at an unknown price: {_named(unpriced)}. "
+                    f"The {subject} has a hard budget{part}, which takes no request at an unknown price: "
+                    f"{_named(unpriced)}. "
                     "Whoever runs this gateway can give it a price; until then ask for another model.",
                     code="unknown_price",
                 )
             besides = f" Left out for want of a price: {_named(unpriced)}." if unpriced else ""
             return InsufficientCredit(
-                f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
+                f"The {subject}'s budget of ${limit}{part} does not cover this request at its worst. "
                 f"Raise the budget, or ask for fewer output tokens.{besides}"
             )
         case "never":
@@ -55,6 +59,13 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
                 f"About {item.least} tokens of prompt and at least {item.min_cap * item.copies} of output never fit "
                 f"the {subject}'s limit of {limit} tokens a minute. Shorten the prompt, or raise the limit.",
                 code="token_limit_too_low",
+            )
+        case "users":
+            return RateLimited(
+                f"The {subject} has a budget for each end user, and {limit} end users are counted already, which is the "
+                "most. Name one of them, or come back when the budget's next window begins.",
+                code="too_many_end_users",
+                retry_after=refused.retry_after,
             )
     return RateLimited.reached(subject, refused.verdict, limit, refused.retry_after)
 

@@ -63,7 +63,7 @@ def settlement(
     row.upstream_model = whose.row.upstream_model
     row.tariff_version = whose.candidate.tariff_version
     row.plan = call.plan.record()
-    row.counters = held.counters
+    row.counters = held.counted(row.model)
     row.attempts = len(attempts)
     for attempt in attempts:
         row.tries.append(attempt.row)
