@@ -24,7 +24,7 @@ MOST_DAYS = 31
 USUAL_DAYS = 7
 ZERO = Decimal(0)
 
-# The running periods of budgets for all of somebody's calls, on the database's clock as admission has it; the widest first.
+# The running periods of budgets for all calls, on the database's clock as admission has it; the widest first.
 BUDGETS = """
     select b.period, b.amount, coalesce(n.used, 0), coalesce(n.held, 0)
       from billing_budget b

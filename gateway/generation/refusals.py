@@ -62,8 +62,8 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
             )
         case "users":
             return RateLimited(
-                f"The {subject} has a budget for each end user, and {limit} end users are counted already, which is the "
-                "most. Name one of them, or come back when the budget's next window begins.",
+                f"The {subject} has a budget for each end user, and no more than {limit} are counted in a window. "
+                "Name one who is, or come back when the next window begins.",
                 code="too_many_end_users",
                 retry_after=refused.retry_after,
             )
