@@ -122,9 +122,8 @@ def of_end_users(column: str) -> Subquery:
     return Subquery(counters.order_by("-used").values(column)[:1])
 
 
-@admin.register(Budget)
 class BudgetPage(SubjectPage):
-    """How much may be spent, and how much of it is."""
+    """How much may be spent, and how much of it is. Whoever knows the models registers it."""
 
     list_display = ("whom", "part", "period", "amount_shown", "used", "share", "held", "hard")
     list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
