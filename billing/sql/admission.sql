@@ -21,9 +21,10 @@
 --   models    the model of each of the offers, then others that may come after them; absent when it is `model` alone
 -- Items of the last release have `fixed` and `rate`, which hold for all offers, instead of money, offers and least.
 -- Returns a row an item. verdict: admitted | key | unpriced | credit | users | requests | tokens | never | open | late;
--- never: a token limit can at no time let it through; users: too many end users have a budget's window. output_cap is the highest of the offers' caps. Of what is refused for lack
--- of money, `money` is what there was. Of what is admitted `limit_value` is what the hard budget with the least left had
--- before this hold (null: none binds, or it is told again after a lost connection).
+-- never: a token limit can at no time let it through; users: too many end users have a counter of a budget. output_cap is
+-- the highest of the offers' caps. Of what is refused for lack of money, `money` is what there was. Of what is admitted
+-- `limit_value` is what the hard budget with the least left had before this hold (null: none binds, or it is told again
+-- after a lost connection).
 -- counters: what its charge is to be added to; with `models`, where budgets of a model bind, {all: [those whichever model
 -- answers], models: {model: [those that count it too], or null: it may not answer}}. The hold is on all of them, since
 -- nobody knows which it will be, so a budget of another than the first model must have all that is held, else its offers
@@ -57,7 +58,7 @@ declare
     a_cap bigint[]; a_money numeric[]; a_tokens bigint[]; a_counters jsonb[]; a_hard boolean[];
     i integer; p integer;
     v_verdict text; v_subject uuid; v_limit numeric; v_room numeric; v_left numeric; v_cap bigint; v_money numeric;
-    v_tokens bigint; v_hard boolean; v_counters jsonb; v_last uuid; v_first boolean;
+    v_tokens bigint; v_hard boolean; v_counters jsonb; v_last integer; v_first boolean;
     v_missing boolean; v_some boolean := false; v_out text[] := '{}'; v_at integer; v_part jsonb; v_seconds integer;
     v_offers jsonb;
 begin
@@ -166,8 +167,10 @@ begin
             return next;
             continue;
         end if;
-        if v_last is distinct from r_key[i] or v_parts then
-            v_last := r_key[i];
+        if r_key[i] is distinct from r_key[v_last] or v_parts and (
+               r_models[i] is not null or r_models[v_last] is not null
+               or r_model[i] <> r_model[v_last] or r_user[i] <> r_user[v_last]) then
+            v_last := i;
             select coalesce(array_agg(o), '{}'), coalesce(jsonb_agg(c_counter[o]), '[]') into v_mine, v_counters
               from generate_series(1, cardinality(c_subject)) o
              where c_subject[o] in (r_key[i], r_project[i], r_organization[i])
@@ -197,32 +200,37 @@ begin
             end if;
         end loop;
         if v_parts then
-            -- Other models than the first, whose own budgets have less than may be held, or no room for the end user.
-            select coalesce(array_agg(q.model), '{}') into v_out
-              from (select c_model[o] as model from unnest(v_mine) o
-                     where c_hard[o] and c_measure[o] = 'money' and c_model[o] not in ('', r_model[i])
-                       and (greatest(c_room[o] - c_used[o] - c_held[o], 0) >= least(v_money, v_room)) is not true
-                    union
-                    select f_model[o] from generate_series(1, cardinality(f_subject)) o
-                     where f_subject[o] in (r_key[i], r_project[i], r_organization[i]) and f_user[o] = r_user[i]
-                       and r_models[i] ? f_model[o] and f_model[o] <> r_model[i]) q;
-            if v_out <> '{}' then
-                select jsonb_agg(a.e order by a.o), max((a.e->>2)::bigint),
-                       case when bool_and(a.e->>0 is not null and a.e->>1 is not null)
-                            then max((a.e->>0)::numeric + (a.e->>1)::numeric * (a.e->>2)::bigint) end
-                  into v_offers, v_left, v_money
-                  from jsonb_array_elements(r_offers[i]) with ordinality as a(e, o)
-                 where r_models[i]->>(a.o - 1)::integer <> all(v_out);
-                r_offers[i] := v_offers; v_cap := least(v_cap, v_left);
-                select coalesce(bool_or(c_measure[o] = 'money' and c_hard[o]), false) into v_hard
-                  from unnest(v_mine) o where c_model[o] <> all(v_out);
+            v_out := '{}';
+            if r_models[i] is not null then
+                -- Other models than the first, whose own budgets have less than may be held, or no room for the end user.
+                select coalesce(array_agg(q.model), '{}') into v_out
+                  from (select c_model[o] as model from unnest(v_mine) o
+                         where c_hard[o] and c_measure[o] = 'money' and c_model[o] not in ('', r_model[i])
+                           and (greatest(c_room[o] - c_used[o] - c_held[o], 0) >= least(v_money, v_room)) is not true
+                        union
+                        select f_model[o] from generate_series(1, cardinality(f_subject)) o
+                         where f_subject[o] in (r_key[i], r_project[i], r_organization[i]) and f_user[o] = r_user[i]
+                           and r_models[i] ? f_model[o] and f_model[o] <> r_model[i]) q;
+                if v_out <> '{}' then
+                    select jsonb_agg(a.e order by a.o), max((a.e->>2)::bigint),
+                           case when bool_and(a.e->>0 is not null and a.e->>1 is not null)
+                                then max((a.e->>0)::numeric + (a.e->>1)::numeric * (a.e->>2)::bigint) end
+                      into v_offers, v_left, v_money
+                      from jsonb_array_elements(r_offers[i]) with ordinality as a(e, o)
+                     where r_models[i]->>(a.o - 1)::integer <> all(v_out);
+                    r_offers[i] := v_offers; v_cap := least(v_cap, v_left);
+                    select coalesce(bool_or(c_measure[o] = 'money' and c_hard[o]), false) into v_hard
+                      from unnest(v_mine) o where c_model[o] <> all(v_out);
+                end if;
             end if;
-            select min(o) into p from generate_series(1, cardinality(f_subject)) o
-             where f_subject[o] in (r_key[i], r_project[i], r_organization[i]) and f_user[o] = r_user[i]
-               and f_model[o] in ('', r_model[i]);
-            if p is not null and v_verdict = 'admitted' then
-                v_verdict := 'users'; v_subject := f_subject[p]; v_limit := billing_most_end_users();
-                v_seconds := f_seconds[p]; v_part := jsonb_build_object('model', f_model[p], 'end_user', f_user[p]);
+            if f_subject is not null then
+                select min(o) into p from generate_series(1, cardinality(f_subject)) o
+                 where f_subject[o] in (r_key[i], r_project[i], r_organization[i]) and f_user[o] = r_user[i]
+                   and f_model[o] in ('', r_model[i]);
+                if p is not null and v_verdict = 'admitted' then
+                    v_verdict := 'users'; v_subject := f_subject[p]; v_limit := billing_most_end_users();
+                    v_seconds := f_seconds[p]; v_part := jsonb_build_object('model', f_model[p], 'end_user', f_user[p]);
+                end if;
             end if;
         end if;
         if v_verdict = 'admitted' and v_hard and v_room is not null
@@ -274,7 +282,7 @@ begin
             continue;
         end if;
 
-        if v_parts then
+        if v_parts and v_out <> '{}' then
             -- What was left out is held for nobody.
             select coalesce(array_agg(o), '{}'), coalesce(jsonb_agg(c_counter[o]), '[]') into v_mine, v_counters
               from unnest(v_mine) o where c_model[o] <> all(v_out);

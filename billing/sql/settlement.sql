@@ -469,8 +469,9 @@ begin
     select array_agg(s.who order by s.charge desc), array_agg(s.charge order by s.charge desc) into o_user, o_charge
       from billing_spent(v_budget, v_start, v_from, v_recent) s;
     v_users := case when v_budget.end_user <> '*' then array[nullif(v_budget.end_user, '')]
-                    else o_user || array(select s.who from billing_spent(v_budget, v_start, greatest(v_from, v_recent), v_last) s
-                                         except select unnest(o_user)) end;
+                    else o_user || array(
+                        select s.who from billing_spent(v_budget, v_start, greatest(v_from, v_recent), v_last) s
+                        except select unnest(o_user)) end;
 
     with made as (
         insert into billing_counter (organization, subject, measure, period, period_start, used, held,

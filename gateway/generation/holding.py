@@ -100,7 +100,7 @@ async def hold(admission: Admission, call: Call, item: HoldItem) -> Held | None:
             call.plan.leave_out(out)
     if held.hard:
         call.be_careful()
-        if held.money is not None and held.money != item.money:
+        if held.money is not None and (held.money != item.money or held.by_model is not None):
             leave_out(call, held.money)
     return held
 
