@@ -12,7 +12,7 @@ language sql stable as $$
                          else timestamptz '2000-01-01 00:00:00+00' end;
 $$;
 
--- Every budget and limit that binds a subject, as the counter it is kept on. Both halves have the same types to the
+-- (With budgets of a part of the calls: `scopes.sql`.) Every budget and limit that binds a subject, as the counter it is kept on. Both halves have the same types to the
 -- letter: otherwise PostgreSQL cannot look a subject up in them, and reads every tenant's rules for each batch.
 create or replace view billing_rule as
 select b.subject, 'money'::varchar as measure, b.period, b.amount as room, b.hard, b.time_zone as zone
