@@ -77,7 +77,7 @@ class SubjectPage(Page):
 
     form = SubjectForm
     autocomplete_fields = ("organization", "project", "key")
-    search_fields = ("organization__slug", "project__slug", "key__name", "key__prefix")
+    search_fields: tuple[str, ...] = ("organization__slug", "project__slug", "key__name", "key__prefix")
     list_select_related = ("organization", "project__organization", "key__project__organization")
     chosen_once: tuple[str, ...] = ()
 

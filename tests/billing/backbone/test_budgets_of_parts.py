@@ -41,9 +41,9 @@ def asked(key: ApiKey, model: str = "test/model", user: str = "", **changes: Any
 def hold(*items: HoldItem) -> list[Held | Refused]:
     """What becomes of wishes that come at once, alone; who is refused leaves nothing behind."""
 
-    async def scenario() -> list[Held | Refused]:
+    async def scenario() -> list[Any]:
         async with admission() as door:
-            return await asyncio.gather(*map(door.hold, items), return_exceptions=True)  # type: ignore[arg-type]
+            return list(await asyncio.gather(*map(door.hold, items), return_exceptions=True))
 
     answers: list[Held | Refused] = run(scenario())
     for item, answer in zip(items, answers, strict=True):
@@ -68,7 +68,7 @@ def refused(item: HoldItem) -> tuple[str, Any, Decimal | None, str, str | None]:
     return answer.verdict, answer.subject, answer.limit, answer.model, answer.end_user
 
 
-def counters(tenant: Tenant) -> dict[tuple[str, str | None], tuple[Decimal, Decimal]]:
+def counters(tenant: Tenant) -> dict[tuple[str, str | None], tuple[Any, Any]]:
     """(used, held) of money by model and end user."""
     found = Counter.objects.filter(organization=tenant.organization.pk, measure="money")
     return {(c.model, c.end_user): (c.used, c.held) for c in found}
@@ -91,7 +91,7 @@ def miscounted(tenant: Tenant) -> list[str]:
 def test_a_models_budget_counts_its_calls_alone(alice: Tenant, charlie: Tenant) -> None:
     budget(alice, "1", model="test/dear", project=alice.project, key=alice.key)
     first, second = held(asked(alice.key, "test/dear")), held(asked(alice.key, "test/plain"))
-    assert (first.money, first.hard, first.room) == (1, True, 1)
+    assert (first.money, first.hard, first.room) == (Decimal(1), True, Decimal(1))
     assert (second.hard, second.room, second.counters) == (False, None, [])
     assert refused(asked(alice.key, "test/dear")) == ("credit", alice.key.pk, Decimal(1), "test/dear", None)
     held(asked(charlie.key, "test/dear"))
@@ -216,7 +216,7 @@ def test_at_once_each_gets_what_is_its_own_and_no_more_at_any_commit(
     assert all(spoken_for <= amount for spoken_for, amount in states(alice))
     assert len(states(alice)) > 10
     found = Counter.objects.filter(organization=alice.organization.pk, period="day", measure="money")
-    assert {c.end_user: (c.used, c.held) for c in found} == {user: (count, 0) for user, count in by_user.items()}
+    assert {c.end_user: int(c.used) for c in found if not c.held} == by_user
     assert miscounted(alice) == []
 
 
@@ -271,7 +271,7 @@ def test_what_may_go_to_two_models_holds_on_both_and_is_paid_from_the_one_that_a
 def test_a_fallback_whose_own_budget_has_less_than_is_held_may_not_answer(alice: Tenant) -> None:
     budget(alice, "0.99", model="test/b")
     given = held(either(alice.key))
-    assert (given.money, given.output_cap, given.hard) == (1, 100, False)
+    assert (given.money, given.output_cap, given.hard) == (Decimal(1), 100, False)
     assert (given.by_model, given.counters) == ({"test/b": None}, [])
     assert counters(alice) == {("test/b", None): (0, 0)}
     # The dear one may be the fallback's; without it less is held.
