@@ -1,7 +1,7 @@
 """Console pages: budgets, limits, and what is on hold. Generations, prices and the ledger have modules of their own."""
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
@@ -77,7 +77,7 @@ class SubjectPage(Page):
 
     form = SubjectForm
     autocomplete_fields = ("organization", "project", "key")
-    search_fields: tuple[str, ...] = ("organization__slug", "project__slug", "key__name", "key__prefix")
+    search_fields: ClassVar[tuple[str, ...]] = ("organization__slug", "project__slug", "key__name", "key__prefix")
     list_select_related = ("organization", "project__organization", "key__project__organization")
     chosen_once: tuple[str, ...] = ()
 

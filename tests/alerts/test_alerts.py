@@ -265,10 +265,10 @@ def test_of_each_end_users_budget_it_is_told_once_for_each(alice: Tenant, charli
     assert (note(), note()) == (4 + 3, 0)  # his vip has no budget by name
     found = Crossing.objects.filter(organization=alice.organization.pk).order_by("end_user", "percent")
     assert [(x.model, x.end_user, x.percent, x.used) for x in found] == [
-        ("", "", 80, 8),
-        ("", "ann", 80, 9),
-        ("test/a", None, 80, 27),
-        ("test/a", None, 100, 27),
+        ("", "", 80, Decimal(8)),
+        ("", "ann", 80, Decimal(9)),
+        ("test/a", None, 80, Decimal(27)),
+        ("test/a", None, 100, Decimal(27)),
     ]
     assert [crossing.whom().partition(" ")[2] for crossing in found] == [
         "without a user",

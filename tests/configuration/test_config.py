@@ -200,11 +200,11 @@ def test_a_budget_may_be_of_a_model_or_an_end_user(desk: Desk) -> None:
     found = Budget.objects.filter(organization__slug=desk.slug)
     swift = f"{desk.slug}/swift"
     assert sorted(found.values_list("period", "model", "end_user", "amount", "hard")) == [
-        ("day", "", "*", 1, False),
-        ("day", "", "ann of Example Ltd.", 2, True),
-        ("month", "", "", 500, True),
-        ("month", swift, "", 50, True),
-        ("total", swift, "*", 3, True),
+        ("day", "", "*", Decimal(1), False),
+        ("day", "", "ann of Example Ltd.", Decimal(2), True),
+        ("month", "", "", Decimal(500), True),
+        ("month", swift, "", Decimal(50), True),
+        ("total", swift, "*", Decimal(3), True),
     ]
     assert desk.lines(text) == []
     assert desk.lines(export(desk.slug)) == []

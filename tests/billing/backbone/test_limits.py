@@ -282,7 +282,7 @@ def test_five_at_once_hold_what_they_may_use_and_one_fits(tmp_path: Path) -> Non
     assert all(answer.retry_after is not None and 0 < answer.retry_after <= 60 for answer in refused)
     assert seen["next"].output_cap == 50
     counter = Counter.objects.get(organization=tenant.organization.pk, measure="tokens")
-    assert (counter.used, counter.held) == (40, 0)  # a process that stops gives back what it holds
+    assert (counter.used, counter.held) == (Decimal(40), Decimal(0))  # a process that stops gives back what it holds
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -302,7 +302,7 @@ def test_streams_use_up_a_minutes_tokens_as_other_answers_do(
     tenant = in_one_minute(play)
     assert answers == [200, 200, 200, 429, 429]
     counter = Counter.objects.get(organization=tenant.organization.pk, measure="tokens")
-    assert (counter.used, counter.held) == (240, 0)
+    assert (counter.used, counter.held) == (Decimal(240), Decimal(0))
     at_rest(tenant)
 
 
