@@ -220,11 +220,14 @@ def test_at_once_each_gets_what_is_its_own_and_no_more_at_any_commit(
     assert miscounted(alice) == []
 
 
-def test_of_first_requests_of_a_new_end_user_one_is_answered(alice: Tenant) -> None:
-    budget(alice, "1", end_user=EACH)
+@pytest.mark.parametrize(("amount", "answered"), [("1.9", 1), ("0.9", 0)])
+def test_of_first_requests_of_a_new_end_user_no_more_are_answered_than_fit(
+    alice: Tenant, amount: str, answered: int
+) -> None:
+    budget(alice, amount, end_user=EACH)
     answers = hold(*(asked(alice.key, user="u-new") for _ in range(8)))
-    assert sum(isinstance(answer, Held) for answer in answers) == 1
-    assert counters(alice) == {("", "u-new"): (0, 1)}
+    assert sum(isinstance(answer, Held) for answer in answers) == answered
+    assert counters(alice) == {("", "u-new"): (0, answered)}
 
 
 # --- more models than one -------------------------------------------------------------------------------------------
@@ -265,6 +268,41 @@ def test_what_may_go_to_two_models_holds_on_both_and_is_paid_from_the_one_that_a
     spent = {("", None): Decimal("0.3"), ("test/a", None): Decimal(0), ("test/b", "ann"): Decimal(0)}
     spent[(answered, "ann" if answered == "test/b" else None)] = Decimal("0.3")
     assert counters(alice) == {part: (used, 0) for part, used in spent.items()}
+    assert miscounted(alice) == []
+
+
+def test_whichever_answers_no_models_budget_is_passed_at_any_commit(alice: Tenant, tmp_path: Path, states: Any) -> None:
+    """Each of 120 calls may go to two models, answers by chance, and now and then takes more than was held."""
+    budget(alice, "9", model="test/a")
+    budget(alice, "5.5", model="test/b", project=alice.project)
+    budget(alice, "3", model="test/b", end_user=EACH)
+    chance = random.Random(11)
+    plays = [(user, chance.choice(["test/a", "test/b"]), Decimal(chance.randrange(1, 250)) / 100)
+             for user in ("ann", "ben", "") for _ in range(40)]  # fmt: skip
+    chance.shuffle(plays)
+    charged = Tally[str]()
+
+    async def scenario() -> None:
+        async with backbone(tmp_path / "1") as a, backbone(tmp_path / "2") as b:
+
+            async def one(place: int, user: str, model: str, charge: Decimal) -> None:
+                here, item = (a, b)[place % 2], either(alice.key, user)
+                try:
+                    given = await here.admission.hold(item)
+                except Refused:
+                    return
+                if given.by_model is not None and given.by_model[model] is None:
+                    model = "test/a"
+                counted = given.counted(model)
+                await here.settler.settle(settled(item, given, charge, model=model, counters=counted, hard=given.hard))
+                charged[model] += 1
+
+            await asyncio.gather(*(one(place, *play) for place, play in enumerate(plays)))
+
+    run(scenario())
+    assert all(spoken_for <= amount for spoken_for, amount in states(alice))
+    assert len(states(alice)) > 10
+    assert min(charged["test/a"], charged["test/b"]) >= 1
     assert miscounted(alice) == []
 
 
