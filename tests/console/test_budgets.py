@@ -11,7 +11,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.models import Budget, Counter, Limit
-from tests.console.browser import console, context_of, exact, filled, make_usage, submit
+from routing.models import Model
+from tests.console.browser import console, context_of, exact, filled, make_usage, submit, url
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
 from tests.stage.shelf import make_model, make_provider
@@ -109,6 +110,11 @@ def test_it_may_be_of_a_model_of_an_end_user_or_of_each(alice: Tenant, simulated
         ("for each end user", "$2"),  # of who has spent most
         (f"of {model} for each end user", "$1"),
     ]
+    row = Model.objects.get(slug=model)
+    renamed = submit(client, url(Model, "change", row.pk), "model_form", slug=f"{model}-2")
+    assert "A budget counts the calls of this name." in renamed.content.decode()
+    row.refresh_from_db()
+    assert row.slug == model
     budget = Budget.objects.get(organization=alice.organization, end_user="ann")
     address = reverse("admin:billing_budget_change", args=[budget.pk])
     assert submit(client, address, "budget_form", amount="9", model=model, end_user="ben").status_code == 302
