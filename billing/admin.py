@@ -1,13 +1,13 @@
 """Console pages: budgets, limits, and what is on hold. Generations, prices and the ledger have modules of their own."""
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import DateTimeField, F, Func, OuterRef, Q, QuerySet, Subquery, Sum
-from django.db.models.functions import Now
+from django.db.models import Case, DateTimeField, F, Func, OuterRef, Q, QuerySet, Subquery, Sum, UUIDField, Value, When
+from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
@@ -25,6 +25,7 @@ from billing.console.statements import StatementPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
 from billing.models import (
+    EACH,
     AuditFinding,
     Budget,
     ClosedMonth,
@@ -64,8 +65,12 @@ class SubjectForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         whom = cleaned.get("key") or cleaned.get("project") or cleaned.get("organization")
-        kind = {name: cleaned[name] for name in ("period", "measure") if name in cleaned}
-        if whom and kind and self._meta.model.objects.filter(subject=whom.pk, **kind).exists():
+        kind = {name: cleaned[name] for name in ("period", "measure", "model", "end_user") if name in cleaned}
+        if (
+            whom
+            and {"period", "measure"} & kind.keys()
+            and self._meta.model.objects.filter(subject=whom.pk, **kind).exists()
+        ):
             raise ValidationError("There is one already for this subject. Change that one.")
         return cleaned
 
@@ -75,7 +80,7 @@ class SubjectPage(Page):
 
     form = SubjectForm
     autocomplete_fields = ("organization", "project", "key")
-    search_fields = ("organization__slug", "project__slug", "key__name", "key__prefix")
+    search_fields: ClassVar[tuple[str, ...]] = ("organization__slug", "project__slug", "key__name", "key__prefix")
     list_select_related = ("organization", "project__organization", "key__project__organization")
     chosen_once: tuple[str, ...] = ()
 
@@ -93,12 +98,14 @@ class SubjectPage(Page):
 
 # A period's first moment, as the hold's SQL computes it.
 PERIOD_START = Func("period", Now(), "time_zone", function="billing_window", output_field=DateTimeField())
+# The subject of a budget's counter, likewise; for each end user there are many.
+SCOPE = Func("subject", "model", NullIf("end_user", Value("")), function="billing_scope", output_field=UUIDField())
 
 
 def counted(column: str) -> Subquery:
-    """For a queryset of budgets annotated with `start`: `column` of the counter of the running period."""
+    """For a queryset of budgets annotated with `start` and `scope`: `column` of the counter of the running period."""
     counters = Counter.objects.filter(
-        subject=OuterRef("subject"),
+        subject=OuterRef("scope"),
         measure="money",
         period=OuterRef("period"),
         period_start=OuterRef("start"),
@@ -106,19 +113,39 @@ def counted(column: str) -> Subquery:
     return Subquery(counters.values(column)[:1])
 
 
-@admin.register(Budget)
-class BudgetPage(SubjectPage):
-    """How much may be spent, and how much of it is."""
+def of_end_users(column: str) -> Subquery:
+    """The same of budgets for each end user: of the counter of whoever has spent most."""
+    counters = Counter.objects.filter(
+        owner=OuterRef("subject"),
+        end_user__isnull=False,
+        model=OuterRef("model"),
+        period=OuterRef("period"),
+        period_start=OuterRef("start"),
+    )
+    return Subquery(counters.order_by("-used").values(column)[:1])
 
-    list_display = ("whom", "period", "amount_shown", "used", "share", "held", "hard")
+
+class BudgetPage(SubjectPage):
+    """How much may be spent, and how much of it is. Whoever knows the models registers it."""
+
+    list_display = ("whom", "part", "period", "amount_shown", "used", "share", "held", "hard")
     list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
+    search_fields = (*SubjectPage.search_fields, "model", "end_user")
     ordering = ("organization__slug", "pk")
-    chosen_once = ("period",)
-    fields = ("organization", "project", "key", "period", "amount", "hard", "alerts")
+    chosen_once = ("model", "end_user", "period")
+    fields = ("organization", "project", "key", "model", "end_user", "period", "amount", "hard", "alerts")
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        counters = {"used_now": counted("used"), "held_now": counted("held")}
-        return super().get_queryset(request).annotate(start=PERIOD_START).annotate(**counters)
+        counters = {
+            name: Case(When(end_user=EACH, then=of_end_users(column)), default=counted(column))
+            for name, column in (("used_now", "used"), ("held_now", "held"))
+        }
+        return super().get_queryset(request).annotate(start=PERIOD_START, scope=SCOPE).annotate(**counters)
+
+    @display(description="Of")
+    def part(self, budget: Budget) -> str:
+        """Which calls alone it counts."""
+        return budget.part().strip() or "all calls"
 
     @display(description="Amount", ordering="amount")
     def amount_shown(self, budget: Budget) -> str:
@@ -127,7 +154,7 @@ class BudgetPage(SubjectPage):
 
     @display(description="Spent")
     def used(self, budget: Any) -> str:
-        """Dollars settled in the running period."""
+        """Dollars settled in the running period; of each end user's budget by whoever has spent most."""
         return money(budget.used_now or Decimal(0))
 
     @display(description="Of it", label={"far": "success", "near": "warning", "over": "danger"})

@@ -24,6 +24,17 @@ def near_and_all() -> list[int]:
     return [NEAR, 100]
 
 
+def part_of(model: str, end_user: str | None) -> str:
+    """Which calls alone a budget counts, as words behind whose it is; None: of whichever end user."""
+    if end_user is None:
+        who = ""
+    else:
+        who = (
+            " for each end user" if end_user == "*" else f" for end user {end_user}" if end_user else " without a user"
+        )
+    return (f" of {model}" if model else "") + who
+
+
 class Channel(models.TextChoices):
     """How somebody is told."""
 
@@ -93,7 +104,9 @@ class Crossing(models.Model):
     project_slug = models.TextField(blank=True)
     key = models.UUIDField(null=True)
     key_name = models.TextField(blank=True)
-    subject = models.UUIDField()
+    subject = models.UUIDField()  # the counter's
+    model = models.CharField(max_length=200, default="", db_default="")
+    end_user = models.CharField(max_length=512, null=True)
     period = models.CharField(max_length=8)
     period_start = models.DateTimeField()
     percent = models.PositiveSmallIntegerField()
@@ -120,7 +133,11 @@ class Crossing(models.Model):
 
     def whom(self) -> str:
         """Whose budget it is, as people read it."""
-        return "/".join(filter(None, (self.organization_slug, self.project_slug, self.key_name)))
+        return "/".join(filter(None, (self.organization_slug, self.project_slug, self.key_name))) + self.part()
+
+    def part(self) -> str:
+        """Which calls alone the budget counts, as words behind the subject's name; nothing: all."""
+        return part_of(self.model, self.end_user)
 
 
 class DeliveryStatus(models.TextChoices):

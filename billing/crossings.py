@@ -19,22 +19,32 @@ NOTE = """
 with recipient as materialized (
     select r.id, r.organization_id as organization, r.channel, r.address from billing_recipient r where r.active
 ), reached as (
-    select b.organization_id as organization, b.project_id as project, b.key_id as key, b.subject, b.period, w.start,
-           p.percent, b.amount, b.hard, c.used
+    select b.organization_id as organization, b.project_id as project, b.key_id as key, c.subject, b.model, c.end_user,
+           b.period, w.start, p.percent, b.amount, b.hard, c.used
       from billing_budget b
      cross join lateral (
            select distinct billing_window(b.period, v.moment, b.time_zone) as start
              from (values (now()), (now() - interval '10 minutes')) v(moment)) w
      cross join lateral (
-           select n.used from billing_counter n
-            where n.subject = b.subject and n.measure = 'money' and n.period = b.period and n.period_start = w.start
-            order by n.version desc limit 1) c
+           (select n.used, n.subject, n.end_user from billing_counter n
+             where b.end_user <> '*' and n.subject = billing_scope(b.subject, b.model, nullif(b.end_user, ''))
+               and n.measure = 'money' and n.period = b.period and n.period_start = w.start
+             order by n.version desc limit 1)
+           union all
+           -- A row for each end user, but for those who have a budget by name.
+           select n.used, n.subject, n.end_user from billing_counter n
+            where b.end_user = '*' and n.owner = b.subject and n.period = b.period and n.period_start = w.start
+              and n.end_user is not null and n.model = b.model
+              and (n.end_user in ('', '*') or not exists (
+                   select 1 from billing_budget o
+                    where o.subject = b.subject and o.period = b.period and o.model = b.model
+                      and o.end_user = n.end_user))) c
      cross join lateral unnest(b.alerts) p(percent)
      where b.organization_id in (select organization from recipient)
        and c.used > 0 and c.used * 100 >= b.amount * p.percent
        and not exists (
            select 1 from billing_crossing x
-            where x.subject = b.subject and x.period = b.period and x.period_start = w.start
+            where x.subject = c.subject and x.period = b.period and x.period_start = w.start
               and x.percent = p.percent and x.amount = b.amount)
     union all
     select p.organization_id, null, null, p.organization_id, 'balance', p.granted_at, 0, t.below, true,
@@ -54,9 +64,9 @@ with recipient as materialized (
               and x.percent = 0 and x.amount = t.below)
 ), crossed as (
     insert into billing_crossing (organization, organization_slug, project, project_slug, key, key_name, subject,
-                                  period, period_start, percent, amount, hard, used, crossed_at)
+                                  model, end_user, period, period_start, percent, amount, hard, used, crossed_at)
     select q.organization, o.slug, j.id, coalesce(j.slug, ''), k.id, coalesce(k.name, ''), q.subject,
-           q.period, q.start, q.percent, q.amount, q.hard, q.used, clock_timestamp()
+           q.model, q.end_user, q.period, q.start, q.percent, q.amount, q.hard, q.used, clock_timestamp()
       from reached q
       join accounts_organization o on o.id = q.organization
       left join accounts_apikey k on k.id = q.key

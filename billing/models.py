@@ -23,7 +23,7 @@ from billing.aggregates import Mark as Mark
 from billing.aggregates import Span as Span
 from billing.aggregates import SpendRollup as SpendRollup
 from billing.aggregates import UsageRollup as UsageRollup
-from billing.alerts import MOST_PERCENTS, PERCENT, near_and_all
+from billing.alerts import MOST_PERCENTS, PERCENT, near_and_all, part_of
 from billing.alerts import Channel as Channel
 from billing.alerts import Crossing as Crossing
 from billing.alerts import Delivery as Delivery
@@ -278,10 +278,28 @@ class Period(models.TextChoices):
     TOTAL = "total", "In total"
 
 
+EACH = "*"  # for an end user: the budget is each one's
+
+
 class Budget(Subject):
-    """How many dollars a subject may spend in a period. Hard: no request may pass it. Soft: only shown."""
+    """How many dollars a subject may spend in a period. Hard: no request may pass it. Soft: only shown.
+
+    Of a `model`, of an `end_user`, or of both it counts only those calls; `EACH` gives every end user the amount to
+    itself, but for those who have one by name.
+    """
 
     period = models.CharField(max_length=8, choices=Period.choices)
+    model = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="A slug: counts its calls alone. Empty: all."
+    )
+    end_user = models.CharField(
+        max_length=512,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="As requests name it in user or safety_identifier: counts its calls alone. "
+        "*: each end user has the amount to itself, and those without a name have it together. Empty: all.",
+    )
     amount = models.DecimalField(max_digits=24, decimal_places=12)
     hard = models.BooleanField(default=True)
     # The organization's, kept here by the database alone (`billing/sql/zones.sql`): a hold has nothing more to look up.
@@ -297,12 +315,16 @@ class Budget(Subject):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["subject", "period"], name="one_budget_a_period"),
+            models.UniqueConstraint(fields=["subject", "period", "model", "end_user"], name="one_budget_a_part"),
             models.CheckConstraint(condition=models.Q(amount__gte=0), name="budget_not_negative"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.subject_name()}: ${self.amount.normalize():f} {self.get_period_display().lower()}"
+        return f"{self.subject_name()}{self.part()}: ${self.amount.normalize():f} {self.get_period_display().lower()}"
+
+    def part(self) -> str:
+        """Which calls alone it counts, as words behind the subject's name; nothing: all."""
+        return part_of(self.model, self.end_user or None)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves; a new budget counts what its subject has already spent in the running period."""
@@ -337,6 +359,9 @@ class Limit(Subject):
 class Counter(models.Model):
     """How much of a budget or limit is used and held, per subject, measure and window.
 
+    Of a budget that counts calls of a model or an end user, `owner` is whose it is and `subject` a hash of all three
+    (`billing/sql/scopes.sql`). The measure `users` counts an organization's counters of end users, which are bounded.
+
     A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credits.py`) what was taken back
     or has expired is used as well. Written only by the functions of billing, under row locks taken in the order of
     `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
@@ -354,8 +379,19 @@ class Counter(models.Model):
     version = models.GeneratedField(
         expression=models.F("writes") / models.Value(32), output_field=models.BigIntegerField(), db_persist=True
     )
+    owner = models.UUIDField(null=True)
+    model = models.CharField(max_length=200, default="", db_default="")
+    end_user = models.CharField(max_length=512, null=True)  # NULL: whoever; empty: requests that name none
 
     class Meta:
+        indexes = [
+            # Alerts, the console, seeding; pruning.
+            models.Index(
+                fields=["owner", "period", "period_start"],
+                name="counter_of_end_users",
+                condition=models.Q(end_user__isnull=False),
+            ),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["subject", "measure", "period", "period_start", "version"], name="one_new_counter_a_window"

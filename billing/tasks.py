@@ -55,9 +55,9 @@ def resolve_dead_holds() -> None:
 
 @shared_task(name="billing.prune")
 def prune() -> None:
-    """Deletes what nobody reads any more: notes of changes and windows of limits after an hour, leases of long dead
-    processes without holds, hours of usage whose days are kept, answers kept for idempotency keys after 24 hours,
-    alerts after 90 days.
+    """Deletes what nobody reads any more: notes of changes and windows of limits after an hour, windows of end users'
+    budgets a day after their end, leases of long dead processes without holds, hours of usage whose days are kept,
+    answers kept for idempotency keys after 24 hours, alerts after 90 days.
     """
     prune_usage()
     prune_crossings()
@@ -70,6 +70,12 @@ def prune() -> None:
         cursor.execute(
             "delete from billing_counter"
             " where period = 'minute' and period_start < now() - interval '1 hour' and held = 0"
+        )
+        cursor.execute(
+            "delete from billing_counter where (end_user is not null or measure = 'users') and held = 0"
+            " and period_start < now() - interval '1 day'"
+            " - case period when 'day' then interval '26 hours' when 'week' then interval '170 hours'"
+            " when 'month' then interval '32 days' end"
         )
         cursor.execute(
             "delete from billing_lease l where l.heartbeat_at < now() - interval '1 day'"

@@ -16,7 +16,8 @@ import gateway.celery  # noqa: F401  # the console sends tasks, by this applicat
 from accounts.admin import ApiKeyPage, NewKeyForm
 from accounts.console import Page, ReadOnly, is_operator
 from accounts.models import ApiKey
-from billing.models import Delivery, Recipient
+from billing.admin import BudgetPage, SubjectForm
+from billing.models import Budget, Delivery, Recipient
 from gateway.configuration.allowed import endpoint_objection, model_objection
 from gateway.console.recipients import DeliveryPage, RecipientPage
 from gateway.files.store import file_id, parse_id
@@ -59,6 +60,24 @@ class KeyPage(ApiKeyPage):
 
     form = CheckedKeyForm
     add_form = CheckedNewKeyForm
+
+
+class CheckedBudgetForm(SubjectForm):
+    """A budget of all models, or of one that there is."""
+
+    def clean_model(self) -> str:
+        """Raises ValidationError for the slug of no model."""
+        given: str = self.cleaned_data["model"]
+        if given and (wrong := model_objection([given])):
+            raise ValidationError(wrong)
+        return given
+
+
+@admin.register(Budget)
+class CheckedBudgetPage(BudgetPage):
+    """Budgets."""
+
+    form = CheckedBudgetForm
 
 
 @admin.register(StoredFile)

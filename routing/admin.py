@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
@@ -17,7 +18,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import KeptList, Page, Rows
 from accounts.sealing import CannotOpen
-from billing.models import Reconciliation
+from billing.models import Budget, Reconciliation
 from routing import provider_secret
 from routing.console.policies import ChoiceWeightPage, PolicyPage
 from routing.console.reconciliations import ReconciliationPage
@@ -231,10 +232,23 @@ class OfferList(KeptList):
             offer.lack = lacking.get(offer.pk, "")
 
 
+class ModelForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A model that keeps its name while a budget counts the calls of that name."""
+
+    def clean_slug(self) -> str:
+        """Raises ValidationError for another name of a model that has a budget: nothing would bind its calls."""
+        given: str = self.cleaned_data["slug"]
+        before = self.initial.get("slug")
+        if before and given != before and Budget.objects.filter(model=before).exists():
+            raise ValidationError("A budget counts the calls of this name. Delete it first, or make a new model.")
+        return given
+
+
 @admin.register(Model)
 class ModelPage(Page):
     """Models under their public names, with who offers them."""
 
+    form = ModelForm
     list_display = ("slug", "name", "context_length", "max_output", "offer_count", "without_price", "active")
     list_filter = ("active",)
     search_fields = ("slug", "name")

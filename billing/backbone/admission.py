@@ -36,12 +36,14 @@ AWAY_SECONDS = 0.5  # how long, after the database was found away, requests are 
 
 
 class Refused(Exception):
-    """No room. `verdict` is key, unpriced, credit, requests, tokens, never or open; never: more than a limit of tokens.
+    """No room. `verdict` is key, unpriced, credit, users, requests, tokens, never or open; never: more than a limit of
+    tokens; users: too many end users have a counter of a budget's.
 
     `subject` is the id of the key, project or organization whose budget or limit (of `limit`, in its own unit; None for
     a prepaid balance) it was;
     `retry_after` whole seconds until there may be room, None when time alone brings none; `money` the dollars that
-    there were, if it was for lack of them.
+    there were, if it was for lack of them. Of a budget that counts the calls of a `model` or an `end_user` alone, which
+    (None: whichever; an empty name: of requests without one).
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class Refused(Exception):
         limit: Decimal | None,
         retry_after: int | None,
         money: Decimal | None = None,
+        model: str = "",
+        end_user: str | None = None,
     ) -> None:
         super().__init__(verdict)
         self.verdict = verdict
@@ -58,13 +62,16 @@ class Refused(Exception):
         self.limit = limit
         self.retry_after = retry_after
         self.money = money
+        self.model = model
+        self.end_user = end_user
 
 
 class Held(msgspec.Struct, frozen=True):
     """What a request was given: its output cap, perhaps lowered, and the dollars it may cost (None: price unknown).
 
     On a `hard` budget an offer may write no more than those dollars pay for. `room` is what the one with the least left
-    had before this hold; None: none binds, or it is not known.
+    had before this hold; None: none binds, or it is not known. `by_model`: counters that count the answers of one model
+    alone, or None for a model that may not answer, since its own budget has less than was held.
     """
 
     output_cap: int
@@ -73,6 +80,11 @@ class Held(msgspec.Struct, frozen=True):
     hard: bool
     admitted_at: datetime
     room: Decimal | None = None
+    by_model: dict[str, list[int] | None] | None = None
+
+    def counted(self, model: str) -> list[int]:
+        """The counters that a charge goes to when `model` has answered."""
+        return self.counters if self.by_model is None else self.counters + (self.by_model.get(model) or [])
 
 
 class HoldItem(msgspec.Struct):
@@ -92,6 +104,7 @@ class HoldItem(msgspec.Struct):
     copies: int
     facts: dict[str, Any]
     patience: int = int(PATIENCE * 1000)  # what is left of it when it is sent
+    models: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AttemptItem(msgspec.Struct):
@@ -236,13 +249,16 @@ class Admission:
         for uuid, verdict, cap, money, counters, hard, retry_after, subject, limit, admitted_at in rows:
             id = uuid.hex
             if verdict == "admitted":
-                verdicts[id] = Held(cap, money, counters, hard, admitted_at, limit)
+                if type(counters) is dict:
+                    verdicts[id] = Held(cap, money, counters["all"], hard, admitted_at, limit, counters["models"])
+                else:
+                    verdicts[id] = Held(cap, money, counters, hard, admitted_at, limit)
                 if id not in self._ours:
                     self._returns.put(id)  # its request has left
             elif verdict == "late":
                 verdicts[id] = DatabaseAway("other requests held the counters for too long")
             else:
-                verdicts[id] = Refused(verdict, subject, limit, retry_after, money)
+                verdicts[id] = Refused(verdict, subject, limit, retry_after, money, **(counters or {}))
         return [verdicts[item.id] for item in batch]
 
     async def _again(self, batch: list[AttemptItem]) -> list[bool]:

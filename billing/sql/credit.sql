@@ -4,18 +4,6 @@
 -- row, then its counter. Admission and settlement know the counter alone: what lowers a balance is written there, under
 -- the lock that they take, and counts at once; `granted`, which they may have read before they had the lock, only grows.
 
--- As in zones.sql, and what a prepaid organization was granted.
-create or replace view billing_rule as
-select b.subject, 'money'::varchar as measure, b.period, b.amount as room, b.hard, b.time_zone as zone
-  from billing_budget b
-union all
-select l.subject, l.measure, (case l.measure when 'open' then 'now' else 'minute' end)::varchar, l.value::numeric, true,
-       'UTC'::varchar
-  from billing_limit l
-union all
-select p.organization_id, 'money'::varchar, 'balance'::varchar, p.granted, true, 'UTC'::varchar
-  from billing_prepaid p;
-
 -- What is left of an organization's credits at this moment, in the order in which they are spent: what was given before
 -- what was paid, then what expires first, then the oldest.
 create or replace function billing_lots(p_organization uuid)

@@ -97,11 +97,12 @@ begin
         select l.id, b.amount - l.used - l.held + coalesce(g.money, 0) as room
           from locked l
          cross join lateral (
-               select a.amount from billing_budget a where a.subject = l.subject and a.period = l.period and a.hard
+               select a.amount, a.hard from billing_budget_of(l.id) a
                union all
-               select p.granted from billing_prepaid p where p.organization_id = l.subject and l.period = 'balance') b
+               select p.granted, true
+                 from billing_prepaid p where p.organization_id = l.subject and l.period = 'balance') b
           left join given_back g on g.counter = l.id
-         where l.measure = 'money'
+         where l.measure = 'money' and b.hard
     ), owing as (
         select array_agg(m.charge order by m.id) as charge, array_agg(m.held order by m.id) as held,
                array_agg(m.counters order by m.id) as counters
@@ -448,8 +449,9 @@ language sql as $$
                              then l.started_at else excluded.started_at end;
 $$;
 
--- A new budget starts with what its subject has spent in the running period. Runs as its owner, since the console may
--- not write counters. Requests that are open at this moment hold nothing on it and settle unseen by it.
+-- A new budget starts with what has been spent in the running period of what it counts; one for each end user with what
+-- each of them has, as many as there is room for, those first that spent most. Runs as its owner, since the console may not
+-- write counters. Requests that are open at this moment hold nothing on it and settle unseen by it.
 create or replace function billing_seed_counter(p_budget bigint)
 returns void
 language plpgsql security definer set search_path = public, pg_temp as $$
@@ -457,44 +459,76 @@ declare
     v_now timestamptz := clock_timestamp();
     -- What is open began after this, so older rows do not change any more.
     v_recent uuid := billing_first_id(v_now - interval '1 hour');
+    v_last constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
     v_budget billing_budget;
     v_start timestamptz;
     v_from uuid;
-    v_counter bigint;
-    v_old numeric;
+    v_scope uuid;
+    -- Who has a counter of it: end users, or nobody (null) for all calls together. And what some have spent long ago.
+    v_users text[];
+    o_user text[]; o_charge numeric[];
+    v_counters bigint[];
 begin
     select * into strict v_budget from billing_budget b where b.id = p_budget;
     v_start := billing_window(v_budget.period, v_now, v_budget.time_zone);
     v_from := billing_first_id(v_start - interval '1 hour');  -- an id is made a moment before its hold
-    perform billing_begin_windows(array[v_budget.subject]);
-    insert into billing_counter (organization, subject, measure, period, period_start, used, held)
-    select v_budget.organization_id, v_budget.subject, 'money', v_budget.period, v_start, 0, 0
-     where not exists (
-           select 1 from billing_counter n where n.subject = v_budget.subject and n.measure = 'money'
-              and n.period = v_budget.period and n.period_start = v_start);
+    v_scope := billing_scope(v_budget.subject, v_budget.model, nullif(v_budget.end_user, ''));
+    perform billing_begin_windows(array[v_budget.subject, v_budget.organization_id]);
 
     -- The long sum, before the lock that every hold of this organization would wait for.
-    select coalesce(sum(u.charge), 0) into v_old
-      from billing_usage u
-     where u.organization = v_budget.organization_id and u.id >= v_from and u.id < v_recent and u.created_at >= v_start
-       and (v_budget.project_id is null or u.project = v_budget.project_id)
-       and (v_budget.key_id is null or u.key = v_budget.key_id);
+    select array_agg(s.who order by s.charge desc), array_agg(s.charge order by s.charge desc) into o_user, o_charge
+      from billing_spent(v_budget, v_start, v_from, v_recent) s;
+    v_users := case when v_budget.end_user <> '*' then array[nullif(v_budget.end_user, '')]
+                    else o_user || array(
+                        select s.who from billing_spent(v_budget, v_start, greatest(v_from, v_recent), v_last) s
+                        except select unnest(o_user)) end;
+
+    with made as (
+        insert into billing_counter (organization, subject, measure, period, period_start, used, held,
+                                     owner, model, end_user)
+        select v_budget.organization_id, q.scope, 'money', v_budget.period, v_start, 0, 0,
+               case when q.scope <> v_budget.subject then v_budget.subject end, v_budget.model, q.who
+          from (select w.o, w.who, billing_scope(v_budget.subject, v_budget.model, w.who) as scope
+                  from unnest(v_users) with ordinality as w(who, o)) q
+         where not exists (
+               select 1 from billing_counter n where n.subject = q.scope and n.measure = 'money'
+                  and n.period = v_budget.period and n.period_start = v_start)
+         order by q.o
+         limit case when v_budget.end_user = '*' then greatest(billing_most_end_users() - coalesce((
+                   select n.used from billing_counter n
+                    where n.subject = v_budget.organization_id and n.measure = 'users'
+                      and n.period = v_budget.period and n.period_start = v_start), 0), 0) end
+        returning end_user
+    )
+    insert into billing_counter as n (organization, subject, measure, period, period_start, used, held)
+    select v_budget.organization_id, v_budget.organization_id, 'users', v_budget.period, v_start, count(*), 0
+      from made m where m.end_user is not null
+    having count(*) > 0
+        on conflict (subject, measure, period, period_start, version) do update set used = n.used + excluded.used;
 
     -- The counter of a budget that was there before and was deleted has missed what was spent since. Locked first, so
     -- that the sum, a later statement, sees every settlement that has written it.
-    select n.id into strict v_counter
-      from billing_counter n
-     where n.subject = v_budget.subject and n.measure = 'money' and n.period = v_budget.period
-       and n.period_start = v_start
-       for no key update;
+    select array_agg(q.id) into v_counters
+      from (select n.id
+              from billing_counter n
+             where v_budget.end_user <> '*' and n.subject = v_scope and n.measure = 'money'
+               and n.period = v_budget.period and n.period_start = v_start
+                or v_budget.end_user = '*' and n.owner = v_budget.subject and n.measure = 'money'
+               and n.period = v_budget.period and n.period_start = v_start and n.model = v_budget.model
+               and n.end_user is not null
+             order by n.id
+               for no key update) q;
 
     update billing_counter n
-       set used = v_old + coalesce((
-               select sum(u.charge) from billing_usage u
-                where u.organization = v_budget.organization_id and u.id >= greatest(v_from, v_recent)
-                  and u.created_at >= v_start
-                  and (v_budget.project_id is null or u.project = v_budget.project_id)
-                  and (v_budget.key_id is null or u.key = v_budget.key_id)), 0)
-     where n.id = v_counter;
+       set used = q.used
+      from (select c.id, coalesce(sum(s.charge), 0) as used
+              from billing_counter c
+              left join (select * from unnest(o_user, o_charge) as o(who, charge)
+                         union all
+                         select * from billing_spent(v_budget, v_start, greatest(v_from, v_recent), v_last)) s
+                on s.who is not distinct from c.end_user
+             where c.id = any(v_counters)
+             group by c.id) q
+     where n.id = q.id;
 end
 $$;

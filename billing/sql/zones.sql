@@ -1,4 +1,4 @@
--- Budgets go by the days of the organization's time zone. (The windows before that: `subjects.sql`.)
+-- Budgets go by the days of the organization's time zone. (The windows before: `subjects.sql`; the rules since: `scopes.sql`.)
 
 -- When the window that holds p_now began: of a day, a week (from Monday) or a month of a time zone, of a minute. 'total'
 -- and 'now' have one window for ever. A day that a clock is changed on has 23 or 25 hours, and begins once.
@@ -12,7 +12,7 @@ language sql stable as $$
                          else timestamptz '2000-01-01 00:00:00+00' end;
 $$;
 
--- Every budget and limit that binds a subject, as the counter it is kept on (with prepaid balances: credit.sql). Both halves
+-- Every budget and limit that binds a subject, as the counter it is kept on (its later shape: `scopes.sql`). Both halves
 -- have the same types to the letter: otherwise PostgreSQL cannot look a subject up in them, and reads every tenant's rules
 -- for each batch.
 create or replace view billing_rule as

@@ -32,6 +32,8 @@ def payload(crossing: Crossing) -> bytes:
                 "organization": organization,
                 "project": {"id": str(crossing.project), "slug": crossing.project_slug} if crossing.project else None,
                 "key": {"id": str(crossing.key), "name": crossing.key_name} if crossing.key else None,
+                "model": crossing.model or None,
+                "end_user": crossing.end_user,
                 "period": crossing.period,
                 "period_start": None if crossing.period == "total" else _moment(crossing.period_start),
                 "percent": crossing.percent,

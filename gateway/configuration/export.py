@@ -29,6 +29,7 @@ from gateway.configuration.schema import (
     TARIFF,
     VERSION,
     Noun,
+    budget_name,
 )
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 
@@ -145,8 +146,10 @@ def _bounds(organizations: list[Organization]) -> dict[Any, Tree]:
     found: dict[Any, Tree] = {}
     for limit in Limit.objects.filter(organization__in=organizations).order_by("measure"):
         found.setdefault(limit.subject, {}).setdefault("limits", {})[limit.measure] = limit.value
-    for budget in Budget.objects.filter(organization__in=organizations).order_by("period"):
-        found.setdefault(budget.subject, {}).setdefault("budgets", {})[budget.period] = _columns(budget, BUDGET)
+    for budget in Budget.objects.filter(organization__in=organizations).order_by("period", "model", "end_user"):
+        found.setdefault(budget.subject, {}).setdefault("budgets", {})[
+            budget_name(budget.period, budget.model, budget.end_user)
+        ] = _columns(budget, BUDGET)
     return found
 
 

@@ -3,6 +3,7 @@
 A noun's `columns` are columns of its table; `special` fields need more: a secret, the name of another row.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -78,6 +79,7 @@ class Noun:
     inner: Mapping[str, "Noun"] = field(default_factory=dict)
     identity: Sequence[str] = ()
     names: Sequence[str] = ()  # the names an entry may have; empty: any
+    more: re.Pattern[str] | None = None  # and what else it may be called
     removable: bool = False  # null in place of an entry removes it
     single: bool = False  # there is one, where others are a mapping or a list
 
@@ -193,9 +195,26 @@ POLICY = Noun(
     single=True,
 )
 BUDGET = Noun(
-    columns={"amount": dollars, "hard": boolean, "alerts": listed(whole)}, names=Period.values, removable=True
+    columns={"amount": dollars, "hard": boolean, "alerts": listed(whole)},
+    names=Period.values,
+    more=re.compile(rf"({'|'.join(Period.values)})(?: of (\S{{1,200}}))?(?: for (.{{1,512}}))?"),
+    removable=True,
 )
 BOUNDS: Mapping[str, Reader] = {"limits": limits}
+
+
+def budget_of(name: str) -> tuple[str, str, str]:
+    """Period, model and end user of an entry called `month of acme/swift for ann`; empty: all."""
+    assert BUDGET.more is not None
+    found = BUDGET.more.fullmatch(name)
+    assert found is not None  # it was read
+    return found[1], found[2] or "", found[3] or ""
+
+
+def budget_name(period: str, model: str, end_user: str) -> str:
+    """What an entry is called, of which `budget_of` gives these again."""
+    return period + (f" of {model}" if model else "") + (f" for {end_user}" if end_user else "")
+
 
 KEY = Noun(
     columns={
@@ -326,7 +345,9 @@ def _entries(at: At, noun: Noun) -> Sequence[Entry]:
         return [_entry(at, "", noun)]
     if noun.identity:
         return _told_apart([_entry(item, "", noun) for item in at.items()], noun)
-    found = at.fields(noun.names) if noun.names else at.entries()
+    found = at.entries()
+    if noun.names:
+        found = at.fields([*noun.names, *(name for name in found if noun.more and noun.more.fullmatch(name))])
     return [_entry(value, name, noun) for name, value in found.items()]
 
 

@@ -14,7 +14,7 @@ from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Budget, Limit
 from gateway.configuration.allowed import endpoint_objection, model_objection
 from gateway.configuration.rows import Difference, Wanted, begun, by_slug, shown, write
-from gateway.configuration.schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry
+from gateway.configuration.schema import BUDGET, KEY, ORGANIZATION, PROJECT, Entry, budget_of
 
 
 @dataclass
@@ -159,18 +159,22 @@ def _owner(entry: Entry) -> User | None:
 
 def _apply_budgets(bounds: Sequence[Bound], difference: Difference) -> None:
     subjects = [bound.subject for bound in bounds]
-    held = {(row.subject, row.period): row for row in Budget.objects.filter(subject__in=subjects)}
+    rows = Budget.objects.filter(subject__in=subjects)
+    held = {(row.subject, row.period, row.model, row.end_user): row for row in rows}
     wanted = []
     for bound in bounds:
         for entry in bound.entry.inner["budgets"]:
-            row = held.get((bound.subject, entry.name))
+            period, model, end_user = budget_of(entry.name)
+            row = held.get((bound.subject, period, model, end_user))
             label = f"budget {bound.label} {entry.name}"
             if entry.removed:
                 _remove(row, label, difference)
                 continue
             if row is None and "amount" not in entry.values:
                 raise entry.wrong("amount", "is needed for a new budget")
-            fresh = row or Budget(**_subject(bound), period=entry.name)
+            if row is None and model and (wrong := model_objection([model])):
+                raise entry.at.wrong(wrong)
+            fresh = row or Budget(**_subject(bound), period=period, model=model, end_user=end_user)
             kind = "hard" if entry.values.get("hard", True) else "soft"
             detail = f"${shown(entry.values.get('amount'))} {kind}"
             wanted.append(Wanted(entry, label, fresh, row is None, entry.column_values(BUDGET), detail))

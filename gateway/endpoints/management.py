@@ -25,7 +25,7 @@ MOST_DAYS = 31
 USUAL_DAYS = 7
 ZERO = Decimal(0)
 
-# A budget's running period, on the database's clock as admission has it; the widest period first.
+# The running periods of budgets for all calls, on the database's clock as admission has it; the widest first.
 BUDGETS = """
     select b.period, b.amount, coalesce(n.used, 0), coalesce(n.held, 0)
       from billing_budget b
@@ -34,7 +34,7 @@ BUDGETS = """
             where c.subject = b.subject and c.measure = 'money' and c.period = b.period
               and c.period_start = billing_window(b.period, now(), b.time_zone)
             order by c.version desc limit 1) n on true
-     where b.subject = %s
+     where b.subject = %s and b.model = '' and b.end_user = ''
      order by array_position(array['total', 'month', 'week', 'day'], b.period::text)
 """
 

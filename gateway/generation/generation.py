@@ -166,6 +166,8 @@ class Generation:
         if held is not None and held.hard and held.money != item.money:
             self.continues = False  # one answer is paid for, and not two
             self._itinerary.renew()
+        elif held is not None and held.by_model is not None:
+            self._itinerary.renew()
         return held
 
     async def __aexit__(

@@ -9,6 +9,8 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
+from msgspec import UNSET
+
 from billing.backbone.admission import Admission, Held, HoldItem, Refused
 from billing.backbone.connections import DatabaseAway
 from billing.backbone.settlement import Try
@@ -70,6 +72,7 @@ def hold_item(
         answer=answer,
         copies=call.asked.n,
         facts=facts,
+        models=[*(one.model.slug for one in in_order), *call.plan.models] if call.plan.several else UNSET,
     )
 
 
@@ -83,7 +86,7 @@ async def hold(admission: Admission, call: Call, item: HoldItem) -> Held | None:
         held = await admission.hold(item)
     except Refused as refused:
         error = refusal(refused, call, item)
-        if refused.money is not None and leave_out(call, refused.money) and call.plan.taken:
+        if refused.money is not None and leave_out(call, refused.money, refused.model) and call.plan.taken:
             return None
         raise error from refused
     except DatabaseAway as error:
@@ -91,9 +94,13 @@ async def hold(admission: Admission, call: Call, item: HoldItem) -> Held | None:
     if call.arrival is not None:
         call.arrival.held()
     call.budget_room = held.room
+    if held.by_model is not None:
+        places = enumerate(call.plan.ordered())
+        if out := {place: Reason.CREDIT for place, one in places if held.by_model.get(one.model.slug, ()) is None}:
+            call.plan.leave_out(out)
     if held.hard:
         call.be_careful()
-        if held.money is not None and held.money != item.money:
+        if held.money is not None and (held.money != item.money or held.by_model is not None):
             leave_out(call, held.money)
     return held
 
@@ -104,13 +111,15 @@ def learn(lengths: Lengths, call: Call, answered: Candidate, tokens: Tokens) -> 
     lengths.learn(call.caller.digest, answered.model.id, share, ceil(tokens.completion / call.asked.n))
 
 
-def leave_out(call: Call, money: Decimal) -> bool:
-    """Takes the offers out of the plan that so many dollars do not cover; whether there are any."""
+def leave_out(call: Call, money: Decimal, model: str = "") -> bool:
+    """Takes the offers out of the plan that so many dollars do not cover, of a `model` alone if the budget was its own;
+    whether there are any.
+    """
     least = max(1, call.caller.min_output_cap)
     short = {
         place: Reason.UNPRICED if one.worst.fixed is None or one.worst.rate is None else Reason.CREDIT
         for place, one in enumerate(call.plan.ordered())
-        if one.worst.cap_within(money) < min(least, one.output_cap)
+        if one.worst.cap_within(money) < min(least, one.output_cap) and model in ("", one.model.slug)
     }
     if short:
         call.plan.leave_out(short)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
+from billing.alerts import part_of
 from billing.backbone.admission import HoldItem, Refused
 from gateway.request.planning import Call
 from gateway.wire.errors import (
@@ -17,6 +18,7 @@ from routing.planning.plan import Candidate
 
 REVOKED = "This API key has been revoked, or may not be used any more."
 MOST_NAMED = 3  # offers
+MOST_SHOWN = 64  # characters of an end user's name
 
 
 def unavailable(retry_after: int) -> Unavailable:
@@ -34,6 +36,7 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
     whose = {caller.key: "key", caller.project: "project", caller.organization: "organization"}
     subject = whose.get(refused.subject, "key") if refused.subject else "key"
     limit = f"{refused.limit.normalize():f}" if refused.limit is not None else "?"
+    part = part_of(refused.model, refused.end_user[:MOST_SHOWN] if refused.end_user else refused.end_user)
     match refused.verdict:
         case "key":
             return Unauthenticated(REVOKED)
@@ -43,7 +46,8 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
             unpriced = [one for one in offers if one.worst.fixed is None or one.worst.rate is None]
             if len(unpriced) == len(offers):
                 return InsufficientCredit(
-                    f"The {subject} has a {bound}, which takes no request at an unknown price: {_named(unpriced)}. "
+                    f"The {subject} has a {bound}{part}, which takes no request at an unknown price: "
+                    f"{_named(unpriced)}. "
                     "Whoever runs this gateway can give it a price; until then ask for another model.",
                     code="unknown_price",
                 )
@@ -56,7 +60,7 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
                     f"Top it up, or ask for fewer output tokens.{besides}"
                 )
             return InsufficientCredit(
-                f"The {subject}'s budget of ${limit} does not cover this request at its worst. "
+                f"The {subject}'s budget of ${limit}{part} does not cover this request at its worst. "
                 f"Raise the budget, or ask for fewer output tokens.{besides}"
             )
         case "never":
@@ -64,6 +68,13 @@ def refusal(refused: Refused, call: Call, item: HoldItem) -> GatewayError:
                 f"About {item.least} tokens of prompt and at least {item.min_cap * item.copies} of output never fit "
                 f"the {subject}'s limit of {limit} tokens a minute. Shorten the prompt, or raise the limit.",
                 code="token_limit_too_low",
+            )
+        case "users":
+            return RateLimited(
+                f"The {subject} has a budget for each end user, and no more than {limit} are counted in a window. "
+                "Name one who is, or come back when the next window begins.",
+                code="too_many_end_users",
+                retry_after=refused.retry_after,
             )
     return RateLimited.reached(subject, refused.verdict, limit, refused.retry_after)
 

@@ -65,7 +65,7 @@ def settlement(
     if whose.reader is not None:
         row.service_tier = whose.served[:MOST_WORD] or None
     row.plan = call.plan.record()
-    row.counters = held.counters
+    row.counters = held.counted(row.model)
     row.attempts = len(attempts)
     for attempt in attempts:
         row.tries.append(attempt.row)

@@ -144,6 +144,7 @@ CHAT_ERRORS: tuple[GatewayError, ...] = (
     InvalidRequest("", code="invalid_idempotency_key"),
     *(Conflict("", code=code) for code in ("idempotency_key_in_use", "idempotency_key_reused")),
     *(Conflict("", code="idempotency_answer_not_kept"), RateLimited("", code="idempotency_storage_full")),
+    RateLimited("", code="too_many_end_users"),
     *(UpstreamFault(kind) for kind in SHOWN),
     *(UpstreamFault(F.REJECTED, upstream_status=status) for status in (413, 422)),
     *(UpstreamFault(F.REJECTED, code=code) for code in ("context_length_exceeded", "content_filter")),

@@ -72,6 +72,16 @@ class Plan:
             candidate.position = place
         self._take()
 
+    @property
+    def several(self) -> bool:
+        """Whether it may go to more models than one."""
+        return len(self._parts) > 1
+
+    @property
+    def models(self) -> list[str]:
+        """The slugs of the models that it may go to."""
+        return [part.prospect.model.slug for part in self._parts]
+
     def ordered(self) -> list[Candidate]:
         """Those that may be dialled, in order: `taken`, then those past the most attempts."""
         past = enumerate(self._order[len(self.taken) :], len(self.taken))

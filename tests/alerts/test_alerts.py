@@ -28,7 +28,7 @@ from gateway.alerts.delivering import BACK_OFF, CLAIM, LEASE, MOST_TRIES, delive
 from gateway.alerts.signature import LEAST, MOST, PREFIX, UnusableSecret, key_of, new_secret, signed
 from routing.egress import Egress, parse_allow
 from routing.outside import Outside
-from tests.console.browser import make_delivery
+from tests.console.browser import make_delivery, make_usage
 from tests.stage.backbone import app_url, backbone, database, owner_url, run, settled, wanted
 from tests.stage.cast import NOBODYS, Tenant, make_key
 from tests.stage.hook import Got, Hook, hook, says
@@ -152,6 +152,8 @@ def test_it_works_as_a_webhook(alice: Tenant, receiver: Hook) -> None:
             "organization": {"id": str(alice.organization.pk), "slug": alice.organization.slug},
             "project": {"id": str(alice.project.pk), "slug": "main"},
             "key": None,
+            "model": None,
+            "end_user": None,
             "period": "month",
             "period_start": f"{datetime.now(UTC):%Y-%m}-01T00:00:00.000000Z",
             "percent": 80,
@@ -297,6 +299,44 @@ def test_a_window_begins_anew_and_its_last_minutes_are_still_told(alice: Tenant)
             " where subject = %s",
             [budget.subject],
         )
+    assert note() == 1
+
+
+def test_of_each_end_users_budget_it_is_told_once_for_each(alice: Tenant, charlie: Tenant, receiver: Hook) -> None:
+    """Also of one by name, of whom the others' amount says nothing, and of those without a name."""
+    webhook(alice, f"{receiver.url}/alice")
+    mail(charlie, "finance@charlie.example")
+    for tenant in (alice, charlie):
+        for user, charge in (("ann", "9"), ("ben", "1"), ("vip", "9"), ("", "8")):
+            make_usage(tenant, charge=Decimal(charge), model="test/a", end_user=user)
+        Budget.objects.create(organization=tenant.organization, period="day", amount=Decimal(10), end_user="*")
+    Budget.objects.create(organization=alice.organization, period="day", amount=Decimal(100), end_user="vip")
+    Budget.objects.create(organization=alice.organization, period="month", amount=Decimal(27), model="test/a")
+    assert (note(), note()) == (4 + 3, 0)  # his vip has no budget by name
+    found = Crossing.objects.filter(organization=alice.organization.pk).order_by("end_user", "percent")
+    assert [(x.model, x.end_user, x.percent, x.used) for x in found] == [
+        ("", "", 80, Decimal(8)),
+        ("", "ann", 80, Decimal(9)),
+        ("test/a", None, 80, Decimal(27)),
+        ("test/a", None, 100, Decimal(27)),
+    ]
+    assert [crossing.whom().partition(" ")[2] for crossing in found] == [
+        "without a user",
+        "for end user ann",
+        "of test/a",
+        "of test/a",
+    ]
+    tell(receiver)
+    told = [json.loads(got.body)["data"] for got in receiver.got]
+    assert sorted((data["model"] or "", data["end_user"] or "", data["percent"]) for data in told) == [
+        ("", "", 80),
+        ("", "ann", 80),
+        ("test/a", "", 80),
+        ("test/a", "", 100),
+    ]
+    make_usage(alice, charge=Decimal(1), end_user="ann")
+    Budget.objects.filter(organization=alice.organization, end_user="*").update(alerts=[80, 100])
+    Counter.objects.filter(organization=alice.organization.pk, end_user="ann").update(used=10)
     assert note() == 1
 
 

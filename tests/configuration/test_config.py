@@ -17,6 +17,7 @@ from accounts.keys import digest, new_secret
 from accounts.models import ApiKey, Organization, Project
 from billing.models import Budget, Counter, Limit, Rate, Tariff, TariffVersion, Usage, rate_name
 from gateway.configuration import apply
+from gateway.configuration.export import export
 from gateway.configuration.schema import SECTIONS
 from routing.models import Credential, Model, Offer, Policy, Provider
 from tests.configuration.desk import (
@@ -181,6 +182,37 @@ def test_a_budget_says_when_to_tell(desk: Desk) -> None:
     lines = desk.lines("organizations: {NAME: {budgets: {day: {alerts: []}, month: {alerts: [50, 90]}}}}")
     assert lines == ["~ budget NAME day: alerts [80, 100] -> []"]
     assert [budget.alerts for budget in found.all()] == [[], [50, 90]]
+
+
+def test_a_budget_may_be_of_a_model_or_an_end_user(desk: Desk) -> None:
+    desk.apply(f"{PROVIDER}    models: {{NAME/swift: {{}}}}", URL="http://127.0.0.1:1", ONE="1", TWO="2")
+    text = """
+        organizations:
+          NAME:
+            budgets:
+              month: {amount: 500}
+              month of NAME/swift: {amount: 50}
+              "day for *": {amount: 1, hard: false}
+              day for ann of Example Ltd.: {amount: 2}
+              "total of NAME/swift for *": {amount: 3}
+    """
+    desk.apply(text)
+    found = Budget.objects.filter(organization__slug=desk.slug)
+    swift = f"{desk.slug}/swift"
+    assert sorted(found.values_list("period", "model", "end_user", "amount", "hard")) == [
+        ("day", "", "*", Decimal(1), False),
+        ("day", "", "ann of Example Ltd.", Decimal(2), True),
+        ("month", "", "", Decimal(500), True),
+        ("month", swift, "", Decimal(50), True),
+        ("total", swift, "*", Decimal(3), True),
+    ]
+    assert desk.lines(text) == []
+    assert desk.lines(export(desk.slug)) == []
+    changed = desk.lines("organizations: {NAME: {budgets: {day for *: null, month of NAME/swift: {amount: 60}}}}")
+    assert changed == ["- budget NAME day for *", "~ budget NAME month of NAME/swift: amount 50 -> 60"]
+    told = desk.refused("organizations: {NAME: {budgets: {month of NAME/swif: {amount: 1}}}}")
+    assert "There is no model NAME/swif." in told
+    assert found.count() == 4
 
 
 def test_a_new_budget_counts_from_the_start(desk: Desk) -> None:

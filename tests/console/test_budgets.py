@@ -11,8 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.models import Budget, Counter, Limit
-from tests.console.browser import console, context_of, exact, filled, make_usage, submit
+from routing.models import Model
+from tests.console.browser import console, context_of, exact, filled, make_usage, submit, url
+from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant
+from tests.stage.shelf import make_model, make_provider
 
 LIST = reverse("admin:billing_budget_changelist")
 ADD = reverse("admin:billing_budget_add")
@@ -87,6 +90,36 @@ def test_whom_a_budget_binds_is_chosen_once(alice: Tenant, charlie: Tenant) -> N
     assert submit(client, address, "budget_form", amount="9", **forged).status_code == 302
     after = Budget.objects.get(pk=budget.pk)
     assert (after.subject, after.period, after.amount, after.hard) == (alice.project.pk, "day", Decimal(9), True)
+
+
+def test_it_may_be_of_a_model_of_an_end_user_or_of_each(alice: Tenant, simulated: SimulatedProvider) -> None:
+    model = make_model(make_provider(simulated.base_url), "sim-small").slug
+    make_usage(alice, charge=Decimal(1), model=model, end_user="ann")
+    make_usage(alice, charge=Decimal(2), model="test/other", end_user="ben")
+    client = console()
+    for fields in ({}, {"model": model}, {"end_user": "ann"}, {"end_user": "*"}, {"model": model, "end_user": "*"}):
+        assert make(client, alice, **fields).status_code == 302
+        assert make(client, alice, **fields).status_code == 200  # there is one already
+    assert "There is no model no/such." in make(client, alice, model="no/such").content.decode()
+    page = context_of(client.get(LIST, {"q": alice.organization.slug}))["cl"]
+    admin = page.model_admin
+    assert [(admin.part(row), exact(admin.used(row))) for row in page.result_list] == [
+        ("all calls", "$3"),
+        (f"of {model}", "$1"),
+        ("for end user ann", "$1"),
+        ("for each end user", "$2"),  # of who has spent most
+        (f"of {model} for each end user", "$1"),
+    ]
+    row = Model.objects.get(slug=model)
+    renamed = submit(client, url(Model, "change", row.pk), "model_form", slug=f"{model}-2")
+    assert "A budget counts the calls of this name." in renamed.content.decode()
+    row.refresh_from_db()
+    assert row.slug == model
+    budget = Budget.objects.get(organization=alice.organization, end_user="ann")
+    address = reverse("admin:billing_budget_change", args=[budget.pk])
+    assert submit(client, address, "budget_form", amount="9", model=model, end_user="ben").status_code == 302
+    after = Budget.objects.get(pk=budget.pk)
+    assert (after.model, after.end_user, after.amount) == ("", "ann", Decimal(9))
 
 
 def test_a_limit_is_one_a_measure(alice: Tenant) -> None:

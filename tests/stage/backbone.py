@@ -172,7 +172,7 @@ def settled(item: HoldItem, held: Held, charge: str | Decimal | None = "0", **ch
         "settled_at": datetime.now(UTC),
         "status": "completed",
         "basis": "reported",
-        "counters": held.counters,
+        "counters": held.counted(item.model),
         "tries": [Try(item.attempt, item.id, 1, "provider", "upstream", held.admitted_at, status="completed")],
         "attempts": 1,
         "charge": None if charge is None else Decimal(charge),

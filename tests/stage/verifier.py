@@ -7,7 +7,7 @@ from tokens and the stored rates, adds up every account, and counts what may exi
 """
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -240,6 +240,11 @@ class Books:
                 yield f"generation {id}: the ledger says {dict(balance[id])}, usage {expected}"
 
     def _counters(self) -> Iterable[str]:
+        windows = Counter(
+            (c.owner or c.subject, c.model, c.end_user, c.measure, c.period, c.period_start) for c in self.counters
+        )
+        yield from (f"a window has {count} counters: {window}" for window, count in windows.items() if count > 1)
+        users = Counter((c.organization, c.period, c.period_start) for c in self.counters if c.end_user is not None)
         for counter in self.counters:
             start = counter.period_start
             if counter.period == "balance":  # of what began after it was prepaid
@@ -248,7 +253,10 @@ class Books:
             rows = [
                 u
                 for u in self.usage
-                if counter.subject in (u.key, u.project, u.organization) and start <= u.created_at < end
+                if (counter.owner or counter.subject) in (u.key, u.project, u.organization)
+                and counter.model in ("", u.model)
+                and counter.end_user in (None, u.end_user)
+                and start <= u.created_at < end
             ]
             used = Fraction(
                 {
@@ -256,6 +264,7 @@ class Books:
                     "tokens": sum(u.prompt_tokens + u.completion_tokens for u in rows),
                     "requests": len(rows),
                     "open": 0,
+                    "users": users[counter.organization, counter.period, start],
                 }[counter.measure]
             )
             if counter.period == "balance":

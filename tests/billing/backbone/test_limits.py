@@ -7,17 +7,18 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from billing.backbone.admission import Admission, HoldItem, Refused
+from billing.backbone.admission import Admission, Held, HoldItem, Refused
 from billing.backbone.settlement import encode
 from billing.models import Budget, Counter, Hold, Limit, Usage
 from routing.models import Model, Provider
 from tests.simulated.process import SimulatedProvider
-from tests.stage.backbone import admission, books, database, owner_url, run, settled, wanted
+from tests.stage.backbone import admission, backbone, books, database, owner_url, run, settled, wanted
 from tests.stage.cast import Tenant, make_key, make_tenant
 from tests.stage.clock import set_clock
 from tests.stage.load import Answer, Clients
@@ -250,6 +251,59 @@ def _held(organization: UUID) -> dict[str, Any]:
             "select sum(held) from billing_counter where organization = %s and measure = 'tokens'", [organization]
         ).fetchall()
     return {"holds": holds, "held": held[0][0]}
+
+
+def test_five_at_once_hold_what_they_may_use_and_one_fits(tmp_path: Path) -> None:
+    """60 tokens each at worst against 100 a minute. What it does not use is room for the next one."""
+    seen: dict[str, Any] = {}
+
+    def play(tenant: Tenant) -> None:
+        limit(tenant, "tokens", 100)
+
+        def ask() -> HoldItem:
+            return wanted(tenant.key, tokens=10, cap=50, min_cap=50)
+
+        async def scenario() -> None:
+            async with backbone(tmp_path / tenant.organization.slug) as here:
+                items = [ask() for _ in range(5)]
+                seen["answers"] = await asyncio.gather(*map(here.admission.hold, items), return_exceptions=True)
+                ((item, held),) = [
+                    pair for pair in zip(items, seen["answers"], strict=True) if isinstance(pair[1], Held)
+                ]
+                await here.settler.settle(settled(item, held, prompt_tokens=10, completion_tokens=30))
+                seen["next"] = await here.admission.hold(ask())
+
+        run(scenario())
+
+    tenant = in_one_minute(play)
+    refused = [answer for answer in seen["answers"] if isinstance(answer, Refused)]
+    assert {(answer.verdict, answer.limit) for answer in refused} == {("tokens", Decimal(100))}
+    assert len(refused) == 4
+    assert all(answer.retry_after is not None and 0 < answer.retry_after <= 60 for answer in refused)
+    assert seen["next"].output_cap == 50
+    counter = Counter.objects.get(organization=tenant.organization.pk, measure="tokens")
+    assert (counter.used, counter.held) == (Decimal(40), Decimal(0))  # a process that stops gives back what it holds
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_streams_use_up_a_minutes_tokens_as_other_answers_do(
+    gateway: Gateway, provider: Provider, simulated: SimulatedProvider, stream: bool
+) -> None:
+    """80 tokens each against 300 a minute: three fit, and once it is known what they use the fourth is refused."""
+    model = make_model(provider, f"streams-{provider.slug}?tokens=70&prompt=10")
+    answers: list[int] = []
+
+    def play(tenant: Tenant) -> None:
+        limit(tenant, "tokens", 300)
+        synchronize(gateway)
+        asked = [gateway.chat(tenant.secret, model.slug, max_tokens=70, stream=stream) for _ in range(5)]
+        answers[:] = [answer.status_code for answer in asked]
+
+    tenant = in_one_minute(play)
+    assert answers == [200, 200, 200, 429, 429]
+    counter = Counter.objects.get(organization=tenant.organization.pk, measure="tokens")
+    assert (counter.used, counter.held) == (Decimal(240), Decimal(0))
+    at_rest(tenant)
 
 
 def test_tokens_count_every_copy_that_is_asked_for(gateway: Gateway, provider: Provider) -> None:

@@ -161,6 +161,8 @@ def session(alice: Tenant) -> Iterator[Session]:
     Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(1_000_000))
     Budget.objects.create(organization=alice.organization, project=alice.project, period="day", amount=Decimal(10**6))
     grant(alice.organization, CreditKind.TOP_UP, Decimal(1_000_000), "all of it", "finance", begin=True)
+    for part in ({"model": "test/model"}, {"end_user": "*"}):
+        Budget.objects.create(organization=alice.organization, period="month", amount=Decimal(10**6), **part)
     for measure in ("requests", "tokens", "open"):
         Limit.objects.create(organization=alice.organization, measure=measure, value=10**9)
     with database(app_url()) as connection:
@@ -196,10 +198,12 @@ def test_an_old_transaction_makes_no_hold_and_no_settlement_dearer(session: Sess
         for _ in range(20):
             session.settle(*session.hold())
         young = worst(session)
-        for _ in range(600):
+        for number in range(600):
+            if number % 20 == 0:
+                session.heartbeat()
             session.settle(*session.hold())
         old = worst(session)
         analyst.execute("rollback")
-    # A counter is at most 32 versions behind its newest mark, here six counters of them, each looked up twice.
+    # A counter is at most 32 versions behind its newest mark, here eight counters of them, each looked up twice.
     for name in ("hold", "settle"):
         assert old[name] <= 2 * young[name] + 40, f"{name}: {young} {old}"
