@@ -47,7 +47,7 @@ with recipient as materialized (
             where x.subject = c.subject and x.period = b.period and x.period_start = w.start
               and x.percent = p.percent and x.amount = b.amount)
     union all
-    select p.organization_id, null, null, p.organization_id, 'balance', p.granted_at, 0, t.below, true,
+    select p.organization_id, null, null, p.organization_id, '', null, 'balance', p.granted_at, 0, t.below, true,
            greatest(p.granted - c.used, 0)
       from billing_prepaid p
      cross join lateral (
