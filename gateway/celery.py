@@ -46,5 +46,6 @@ app.conf.beat_schedule = {
     "seal": {"task": "billing.seal", "schedule": Every(60.0), "options": {"expires": 60}},
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
+    "exports": {"task": "gateway.store_exports", "schedule": Every(300.0), "options": {"expires": 300}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},
 }

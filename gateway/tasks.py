@@ -1,10 +1,13 @@
 """Celery tasks of the gateway: each is safe to run twice and in any order, and no request waits for it."""
 
+from uuid import UUID
+
 from celery import shared_task
 from django.db import connection
 
 from billing.crossings import note_crossings
 from gateway.alerts.delivering import deliver
+from gateway.storage.storing import store_due
 from routing.outside import outside
 
 
@@ -20,3 +23,9 @@ def alert() -> None:
     """Notes which budgets have reached a percent of theirs that is to be told, and tells it."""
     note_crossings()
     deliver(outside())
+
+
+@shared_task(name="gateway.store_exports")  # type: ignore[untyped-decorator]
+def store_exports(schedule: str | None = None) -> None:
+    """Stores the exports that are due; of one schedule alone, due to be tried again or not, as somebody asked."""
+    store_due(outside(), UUID(schedule) if schedule else None)

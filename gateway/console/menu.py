@@ -55,6 +55,8 @@ NAVIGATION = (
             ("Re-pricing", "currency_exchange", "admin:billing_repricing_changelist"),
             ("Reconciliation", "balance", "admin:billing_reconciliation_changelist"),
             ("Statements", "request_quote", "admin:billing_statement_changelist"),
+            ("Exports", "cloud_upload", "admin:billing_exportschedule_changelist"),
+            ("Stored exports", "inventory_2", "admin:billing_storedexport_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
         ),
     ),

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from accounts.models import Scope
+from billing.exports.generations import OPERATORS
 from billing.exports.pages import FORMATS, LAYOUTS, File, joined, layout_of
 from billing.exports.streams import Gzip, takes_gzip
 from billing.ids import first_id
@@ -20,8 +21,6 @@ from gateway.wire.errors import InvalidRequest
 
 PAGE = 1_000  # rows, some 400 KB, and 10 ms of the database's time
 MOST_DAYS = 366
-# What the operator pays, and to whom, is not the tenant's to know.
-OPERATORS = {"provider", "upstream_model", "upstream_id", "provider_cost", "tariff_version"}
 
 
 class GenerationsExport(ApiView):

@@ -48,6 +48,7 @@ APP_WRITES = {
     "billing_reconciliation": set(),
     "billing_reconciliationline": set(),
     "billing_statement": set(),
+    "billing_storedexport": {"insert", "update"},
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_spendrollup": {"insert", "update", "delete"},

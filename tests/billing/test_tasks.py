@@ -173,7 +173,7 @@ def test_every_scheduled_task_is_known() -> None:
     product.loader.import_default_modules()
     ours = {name for name in product.tasks if not name.startswith("celery.")}
     billings = {"audit", "make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
-    gateways = {"gateway.alert", "gateway.prune_files"}
+    gateways = {"gateway.alert", "gateway.prune_files", "gateway.store_exports"}
     routings = {"routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
     asked_for = {"routing.replay", "billing.count_repricing", "billing.apply_repricing"}  # by somebody, when they like

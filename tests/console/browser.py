@@ -25,6 +25,7 @@ from billing.models import (
     ClosedMonth,
     Crossing,
     Delivery,
+    ExportSchedule,
     Hold,
     Lease,
     LedgerEntry,
@@ -34,6 +35,7 @@ from billing.models import (
     Reconciliation,
     Repricing,
     Statement,
+    StoredExport,
     Tariff,
     TariffVersion,
     Terms,
@@ -176,6 +178,8 @@ PAGES = (
     Repricing,
     Reconciliation,
     Statement,
+    ExportSchedule,
+    StoredExport,
     AuditFinding,
     Hold,
     Lease,
@@ -185,9 +189,9 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, AuditFinding, Hold, Lease)
+READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement, ExportSchedule)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -245,6 +249,7 @@ def make_rows(tenant: Tenant) -> Rows:
     """A row of every page."""
     slug, now = tenant.organization.slug, timezone.now()
     months = ClosedMonth.objects.count()  # so long ago that nothing is of them
+    schedule = ExportSchedule.objects.create(name=slug, organization=tenant.organization, kind="folder", active=False)
     tariff = Tariff.objects.create(slug=slug)
     version = tariff.versions.create(effective_from=now + timedelta(days=1))
     version.rates.create(item="input", cost=Decimal(1), charge=Decimal(2))
@@ -301,6 +306,8 @@ def make_rows(tenant: Tenant) -> Rows:
             total=Decimal(0),
             issued_by=slug,
         ),
+        ExportSchedule: schedule,
+        StoredExport: StoredExport.objects.create(schedule=schedule, start=now.date(), next_try_at=now),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),
