@@ -14,6 +14,7 @@ from django.utils import timezone
 from accounts.models import Organization, slug_validator
 from accounts.sealing import open_sealed, seal
 from billing.closings import month_after
+from billing.retention import is_kept
 
 # Segments that no file system, URL or signature writes in another way; none is of dots alone.
 PREFIX = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._-]+)*"
@@ -123,6 +124,8 @@ class ExportSchedule(models.Model):
         wrong: dict[str, str] = {}
         if self.every == Every.MONTH and self.first and self.first.day != 1:
             wrong["first"] = "A month begins with its first day."
+        if self.first and self._state.adding and not is_kept(self.first):
+            wrong["first"] = "Not all usage from that day on is kept any more."
         if self.kind == StorageKind.BUCKET:
             wrong |= {name: "A bucket needs one." for name in ("endpoint", "bucket") if not getattr(self, name)}
             if "." in self.bucket and not self.path_style:

@@ -22,6 +22,7 @@ from billing.auditing import SETTLED_BY
 from billing.closings import month_after
 from billing.exports.csv_file import header, text_cell
 from billing.ids import CLOCKS_APART, EPOCH, first_id
+from billing.retention import kept_since
 
 EARLIEST, LATEST = date(2000, 1, 1), date(9000, 1, 1)
 MOST_DAYS = 1100  # three years
@@ -333,7 +334,8 @@ class Books:
     """What the books say of the same days, whole organizations.
 
     - `days`: those of the range that are over for so long that nothing of them is on its way any more
-    - `usage`: None where there are more rows than are read unasked
+    - `usage`: None where there are more rows than are read unasked, or not all are kept any more
+    - `kept`: since when they are, if it was not always
     - `late`: what of the ledger's charge is posted to a later month, because its own was closed
     - `pending`: something of those days is not sealed, or not rolled up again, yet
     """
@@ -344,6 +346,7 @@ class Books:
     usage: Side | None
     late: Decimal
     pending: bool
+    kept: date | None = None
 
     @property
     def agree(self) -> bool:
@@ -399,13 +402,16 @@ def books(days: Days, organization: UUID | None, *, thoroughly: bool = False) ->
         "to_id": first_id(asked.end + CLOCKS_APART),
         **whose.values(),
     }
+    since = kept_since()
+    whole = since is None or asked.begin >= since
     with connection.cursor() as cursor:
         rollups = Side(*_one(cursor, _ROLLED, whose, values))
         *posted, late = _one(cursor, _POSTED, whose, values)
-        few = thoroughly or rollups.requests <= ADDED_UP_AT_ONCE
+        few = whole and (thoroughly or rollups.requests <= ADDED_UP_AT_ONCE)
         usage = Side(*_one(cursor, _USED, whose, values)) if few else None
         (pending,) = _one(cursor, _PENDING, whose, values)
-    return Books(asked, rollups, Side(*posted), usage, late, pending)
+    kept = None if since is None else since.date()
+    return Books(asked, rollups, Side(*posted), usage, late, pending, kept)
 
 
 def _one(cursor: CursorWrapper, statement: str, whose: Whose, values: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -350,11 +350,13 @@ def _books(asked: Asked, *, thoroughly: bool) -> dict[str, Any]:
     found = books_of(asked.days, asked.whose.organization, thoroughly=thoroughly)
     if found is None:
         return {"words": "Compared is what is over: days of which nothing is on its way any more.", "level": "none"}
+    gone = found.kept is not None and found.kept > found.days.first
     sides = [("Usage rows", found.usage), ("Rollups", found.rollups), ("Ledger", found.ledger)]
     return {
         "days": found.days,
         "sides": [_side(name, side, found.rollups) for name, side in sides if side is not None],
-        "unread": found.usage is None,
+        "unread": found.usage is None and not gone,
+        "kept": str(found.kept) if gone else "",
         "late": plain(found.late) if found.late else "",
         **_verdict(found),
     }

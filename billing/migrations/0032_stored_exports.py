@@ -1,17 +1,27 @@
-"""Step: add. Exports on a schedule, and what became of each period."""
+"""Step: add. Exports on a schedule, and what became of each period; how many months of usage and attempts are kept."""
 
 import billing.schedules
 import django.core.validators
 import django.db.models.deletion
+import django.db.models.functions.datetime
 import uuid
+from pathlib import Path
+
 from django.db import migrations, models
 
+
+SQL = Path(__file__).resolve().parent.parent / "sql"
 
 # The console says what is to be stored, the worker what was.
 GRANTS = """
 revoke insert, update, delete on billing_storedexport from meterline_console;
 grant insert, update on billing_storedexport to meterline_app;
+revoke insert, delete on billing_retention from meterline_console;
+revoke insert, update, delete on billing_droppedmonth from meterline_console;
+revoke execute on function billing_lock_month(text, date), billing_drop_month(text, date) from public;
+grant execute on function billing_lock_month(text, date), billing_drop_month(text, date) to meterline_app;
 """
+SEED = """insert into billing_retention ("table") values ('usage'), ('attempt');"""
 
 
 class Migration(migrations.Migration):
@@ -183,5 +193,58 @@ class Migration(migrations.Migration):
                 "constraints": [models.UniqueConstraint(fields=("schedule", "start"), name="one_export_a_period")],
             },
         ),
+        migrations.CreateModel(
+            name="DroppedMonth",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("table", models.CharField(choices=[("usage", "Generations"), ("attempt", "Attempts")], max_length=8)),
+                ("month", models.DateField()),
+                ("rows", models.BigIntegerField()),
+                ("charge", models.DecimalField(decimal_places=12, max_digits=36, null=True)),
+                ("provider_cost", models.DecimalField(decimal_places=12, max_digits=36, null=True)),
+                ("dropped_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                "constraints": [models.UniqueConstraint(fields=("table", "month"), name="one_dropped_month")],
+            },
+        ),
+        migrations.CreateModel(
+            name="Retention",
+            fields=[
+                (
+                    "table",
+                    models.CharField(
+                        choices=[("usage", "Generations"), ("attempt", "Attempts")],
+                        editable=False,
+                        max_length=8,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "months",
+                    models.PositiveSmallIntegerField(
+                        blank=True,
+                        help_text="3 at least, beside the running one; older ones that are closed are dropped. Empty: all stay.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(3)],
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name_plural": "retention",
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("months__isnull", True), ("months__gte", 3), _connector="OR"),
+                        name="kept_long_enough",
+                    )
+                ],
+            },
+        ),
+        migrations.RunSQL(SEED, migrations.RunSQL.noop),
+        *[
+            migrations.RunSQL((SQL / name).read_text(), migrations.RunSQL.noop)
+            for name in ("retention.sql", "settlement.sql")
+        ],
         migrations.RunSQL(GRANTS, migrations.RunSQL.noop),
     ]

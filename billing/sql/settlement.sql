@@ -470,6 +470,12 @@ begin
      where u.organization = v_budget.organization_id and u.id >= v_from and u.id < v_recent and u.created_at >= v_start
        and (v_budget.project_id is null or u.project = v_budget.project_id)
        and (v_budget.key_id is null or u.key = v_budget.key_id);
+    -- And what was dropped, months before any window but that of 'total' begins.
+    select v_old + coalesce(sum(r.charge), 0) into v_old
+      from billing_spendrollup r
+     where r.span = 'kept' and v_budget.period = 'total' and r.organization = v_budget.organization_id
+       and (v_budget.project_id is null or r.project = v_budget.project_id)
+       and (v_budget.key_id is null or r.key = v_budget.key_id);
 
     -- The counter of a budget that was there before and was deleted has missed what was spent since. Locked first, so
     -- that the sum, a later statement, sees every settlement that has written it.

@@ -57,6 +57,7 @@ NAVIGATION = (
             ("Statements", "request_quote", "admin:billing_statement_changelist"),
             ("Exports", "cloud_upload", "admin:billing_exportschedule_changelist"),
             ("Stored exports", "inventory_2", "admin:billing_storedexport_changelist"),
+            ("Retention", "auto_delete", "admin:billing_retention_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
         ),
     ),

@@ -21,6 +21,7 @@ from gateway.wire.errors import InvalidRequest
 
 PAGE = 1_000  # rows, some 400 KB, and 10 ms of the database's time
 MOST_DAYS = 366
+KEPT_SINCE = """select (max(month) + interval '1 month')::date from billing_droppedmonth where "table" = 'usage'"""
 
 
 class GenerationsExport(ApiView):
@@ -45,6 +46,9 @@ class GenerationsExport(ApiView):
         await count_read(self.caller, "exports")
         last = day(request, "ending_at") or today()
         days = span(day(request, "starting_at") or last.replace(day=1), last, MOST_DAYS)
+        ((kept,),) = await read(self.caller, KEPT_SINCE, [])
+        if kept is not None and days.first < kept:
+            raise InvalidRequest(f"Generations are kept since {kept}.", param="starting_at", code="invalid_value")
         layout = layout_of(choice(request, "layout", LAYOUTS, LAYOUTS[0])).without(OPERATORS)
         format = FORMATS[choice(request, "format", tuple(FORMATS), "csv")]
         after = _id(request.GET.get("after"))

@@ -132,7 +132,7 @@ def _told(client: Outside, period: StoredExport, ledger: int) -> dict[str, Any]:
         place.forget(name, period.upload)
         _note_upload(period, "")
     with tempfile.TemporaryFile() as file:
-        late = periods.write(file, schedule, period.start, ledger)  # type: ignore[arg-type]  # it is a BinaryIO
+        late = periods.write(file, schedule, period.start, ledger)
         file.flush()
         size = file.seek(0, os.SEEK_END)
         told = manifest(Path(f"/dev/fd/{file.fileno()}"), periods.layout(schedule), schedule.format)
@@ -140,12 +140,12 @@ def _told(client: Outside, period: StoredExport, ledger: int) -> dict[str, Any]:
         told |= {"to": str(schedule.after(period.start) - timedelta(days=1)), "late": late, "bytes": size}
         told |= {"organization": schedule.organization.slug if schedule.organization else None, "ledger": ledger}
         file.seek(0)
-        place.put(name, file, size)  # type: ignore[arg-type]
+        place.put(name, file, size)
     _still_alone()
     with tempfile.TemporaryFile() as file:
         size = file.write(json.dumps(told, indent=2).encode() + b"\n")
         file.seek(0)
-        place.put(f"{name}.json", file, size)  # type: ignore[arg-type]
+        place.put(f"{name}.json", file, size)
     return told
 
 

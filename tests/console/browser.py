@@ -34,6 +34,7 @@ from billing.models import (
     Recipient,
     Reconciliation,
     Repricing,
+    Retention,
     Statement,
     StoredExport,
     Tariff,
@@ -180,6 +181,7 @@ PAGES = (
     Statement,
     ExportSchedule,
     StoredExport,
+    Retention,
     AuditFinding,
     Hold,
     Lease,
@@ -190,8 +192,8 @@ PAGES = (
     ChoiceWeight,
 )
 READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
-NEVER_ADDED = (*READ_ONLY, PriceProposal)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement, ExportSchedule)
+NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
+KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement, ExportSchedule, Retention)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -308,6 +310,7 @@ def make_rows(tenant: Tenant) -> Rows:
         ),
         ExportSchedule: schedule,
         StoredExport: StoredExport.objects.create(schedule=schedule, start=now.date(), next_try_at=now),
+        Retention: Retention.objects.get(pk="usage"),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),
