@@ -193,7 +193,18 @@ PAGES = (
 )
 READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, PriceProposal, Repricing, Statement, ExportSchedule, Retention)
+KEPT = (
+    User,
+    Organization,
+    Project,
+    ApiKey,
+    ClosedMonth,
+    PriceProposal,
+    Repricing,
+    Statement,
+    ExportSchedule,
+    Retention,
+)
 
 Rows = dict[type[models.Model], models.Model]
 
