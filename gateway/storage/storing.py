@@ -6,10 +6,11 @@ after a while, for as long as it takes: the periods after it wait. A manifest th
 period is stored, by a worker that was killed before it could write that down; so nothing is stored twice. What was
 killed before its manifest is done again under the same name, and nobody has been told that the first was whole.
 
-A file is made on this machine's disk, under no name, so that a killed worker leaves nothing there; its manifest is read
-from itself, and parts of it can be sent again.
+A file is made on this machine's disk (EXPORT_DIR's, else where temporary files are), under no name, so that a killed
+worker leaves nothing there; its manifest is read from itself, and parts of it can be sent again.
 """
 
+import io
 import json
 import logging
 import os
@@ -131,7 +132,9 @@ def _told(client: Outside, period: StoredExport, ledger: int) -> dict[str, Any]:
     if period.upload and isinstance(place, Bucket):
         place.forget(name, period.upload)
         _note_upload(period, "")
-    with tempfile.TemporaryFile() as file:
+    if settings.EXPORT_DIR is not None:
+        settings.EXPORT_DIR.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=settings.EXPORT_DIR) as file:
         late = periods.write(file, schedule, period.start, ledger)
         file.flush()
         size = file.seek(0, os.SEEK_END)
@@ -142,10 +145,8 @@ def _told(client: Outside, period: StoredExport, ledger: int) -> dict[str, Any]:
         file.seek(0)
         place.put(name, file, size)
     _still_alone()
-    with tempfile.TemporaryFile() as file:
-        size = file.write(json.dumps(told, indent=2).encode() + b"\n")
-        file.seek(0)
-        place.put(f"{name}.json", file, size)
+    content = json.dumps(told, indent=2).encode() + b"\n"
+    place.put(f"{name}.json", io.BytesIO(content), len(content))
     return told
 
 

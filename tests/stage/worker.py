@@ -71,7 +71,7 @@ def working(folder: Path, *, beat: bool = False) -> Iterator[Worker]:
             subprocess.Popen([*others, f"task.default_queue={queue}"], cwd=ROOT, env=env, stdout=output, stderr=output)
             for _ in range(beat)
         ]
-    sender = Celery("tests", broker=settings.REDIS_URL)
+    sender = Celery("tests", broker=settings.REDIS_URL, set_as_current=False)
     sender.conf.task_default_queue = queue
     sender.conf.task_ignore_result = True
     found = Worker(process, log, spool, sender)
