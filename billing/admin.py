@@ -283,7 +283,7 @@ class RetentionPage(NeverDeleted, Page):
     fields = ("months", "oldest", "dropped", "plan")
     readonly_fields = ("oldest", "dropped", "plan")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
     @display(description="What")

@@ -69,13 +69,16 @@ def month(back: int) -> datetime:
     return start
 
 
-def settle(tenant: Tenant, at: datetime, made: datetime | None = None, **fields: Any) -> Usage:
-    """A settled generation that began `at`, by a process whose clock said `made`."""
+def began(tenant: Tenant, at: datetime, made: datetime | None = None, **fields: Any) -> Usage:
+    """A generation that began `at`, by a process whose clock said `made`."""
     if made:
         fields["id"] = first_id(made + timedelta(milliseconds=int(uuid4().int % 1000)))
-    row = make_usage(tenant, at, **{"charge": Decimal("0.00132"), "provider_cost": Decimal("0.001"), **fields})
-    forced("select billing_close(array[%s::uuid])", row.pk)
-    return row
+    return make_usage(tenant, at, **{"charge": Decimal("0.00132"), "provider_cost": Decimal("0.001"), **fields})
+
+
+def settle(*rows: Usage) -> None:
+    """Posts them."""
+    forced("select billing_close(%s::uuid[])", [row.pk for row in rows])
 
 
 @pytest.fixture
@@ -84,17 +87,18 @@ def alice(fresh: None) -> Tenant:
     empty()
     alice, charlie = make_tenant("alice"), make_tenant("charlie")
     old, after = month(4), month(3)
-    settle(alice, old, charge=UNIT)
+    unpriced = [{"item": "input", "quantity": 1, "cost": "1", "charge": None}]
     settle(
-        alice, old + 3 * DAY, charge=None, arithmetic=[{"item": "input", "quantity": 1, "cost": "1", "charge": None}]
+        began(alice, old, charge=UNIT),
+        began(alice, old + 3 * DAY, charge=None, arithmetic=unpriced),
+        began(alice, old + 3 * DAY, model="lab/other", provider_cost=None),
+        began(charlie, old + 3 * DAY),
+        began(alice, after + timedelta(seconds=2), made=after - timedelta(seconds=9)),  # its maker's clock is behind
+        began(alice, after - timedelta(seconds=2), made=after + timedelta(seconds=9)),  # or ahead
+        began(alice, after + timedelta(seconds=3)),
+        began(alice, after + 9 * DAY),
+        began(alice, datetime.now(UTC)),
     )
-    settle(alice, old + 3 * DAY, model="lab/other", provider_cost=None)
-    settle(charlie, old + 3 * DAY)
-    settle(alice, after + timedelta(seconds=2), made=after - timedelta(seconds=9))  # its maker's clock is behind
-    settle(alice, after - timedelta(seconds=2), made=after + timedelta(seconds=9))  # or ahead
-    settle(alice, after + timedelta(seconds=3))
-    settle(alice, after + 9 * DAY)
-    settle(alice, datetime.now(UTC))
     make_whole()
     ClosedMonth.objects.create(month=old.date(), closed_by="finance")
     assert sum_closed() == 1
@@ -166,12 +170,13 @@ def test_a_month_goes_and_every_book_stays_as_it_was(alice: Tenant) -> None:
     assert Counter.objects.get(subject=budget.subject, measure="money").used == all_charged
 
 
-def test_what_settles_after_all_is_added_to_what_was_kept(alice: Tenant) -> None:
+def test_what_settles_after_all_is_added_to_what_was_kept_and_all_of_it_is_audited(alice: Tenant) -> None:
     with worker():
         drop_old()
     before = {row[0]: row for row in rolled()["used"] if row[1] == alice.organization.pk and row[2] == "lab/model"}
     at = month(4) + 3 * DAY
-    row = settle(alice, at)
+    row = began(alice, at)
+    settle(row)
     LateHour.objects.create(hour=at.replace(minute=0))  # as settlement notes it
     assert roll_up_usage()
     after = {row[0]: row for row in rolled()["used"] if row[1] == alice.organization.pk and row[2] == "lab/model"}
@@ -183,11 +188,7 @@ def test_what_settles_after_all_is_added_to_what_was_kept(alice: Tenant) -> None
     forced("update billing_usage set charge = charge + 0.000000000001 where id = %s", row.pk)
     assert audit() == 1
     assert findings() == [("generation", f"generation {row.pk.hex} of {row.organization}")]
-
-
-def test_the_auditor_knows_what_was_kept(alice: Tenant) -> None:
-    with worker():
-        drop_old()
+    forced("update billing_usage set charge = charge - 0.000000000001 where id = %s", row.pk)
     assert audit() == 0
     forced("update billing_spendrollup set charge = charge + 0.000000000001 where span = 'kept' and id ="
            " (select min(id) from billing_spendrollup where span = 'kept')")  # fmt: skip
@@ -207,8 +208,19 @@ def stays(why: str) -> None:
     assert not UsageRollup.objects.filter(span="kept").exists()
 
 
-def test_what_may_not_go_stays(alice: Tenant) -> None:
+def test_what_may_not_go_stays_and_the_workers_role_drops_nothing_that_nobody_has_said(alice: Tenant) -> None:
     old = month(4)
+    with database(app_url()) as app:
+        with pytest.raises(RaiseException, match="its rollups are not kept"):
+            app.execute("select billing_drop_month('usage', %s)", [month(4).date()])
+        for table, first in (("attempt", 4), ("usage", 3), ("usage", 0)):
+            with pytest.raises(RaiseException, match="stays"):
+                app.execute("select billing_drop_month(%s, %s)", [table, month(first).date()])
+        with pytest.raises(InsufficientPrivilege):
+            app.execute("update billing_retention set months = 3")
+        with pytest.raises(InsufficientPrivilege):
+            app.execute("insert into billing_droppedmonth values (1, 'usage', '2020-01-01', 0)")
+    assert is_there() and not DroppedMonth.objects.exists()
     note = LateHour.objects.create(hour=old + DAY)
     stays("it is not rolled up yet")
     note.delete()
@@ -234,24 +246,16 @@ def test_what_may_not_go_stays(alice: Tenant) -> None:
     stays("it is to be kept")
 
 
-def test_the_workers_role_drops_nothing_that_nobody_has_said_nor_without_rollups(alice: Tenant) -> None:
-    with database(app_url()) as app:
-        with pytest.raises(RaiseException, match="its rollups are not kept"):
-            app.execute("select billing_drop_month('usage', %s)", [month(4).date()])
-        for table, first in (("attempt", 4), ("usage", 3), ("usage", 0)):
-            with pytest.raises(RaiseException, match="stays"):
-                app.execute("select billing_drop_month(%s, %s)", [table, month(first).date()])
-        with pytest.raises(InsufficientPrivilege):
-            app.execute("update billing_retention set months = 3")
-        with pytest.raises(InsufficientPrivilege):
-            app.execute("insert into billing_droppedmonth values (1, 'usage', '2020-01-01', 0)")
-    assert is_there() and not DroppedMonth.objects.exists()
-
-
-def test_attempts_go_by_a_rule_of_their_own_and_a_dry_run_shows_what_would(alice: Tenant) -> None:
+def test_an_operator_says_how_long_each_is_kept_and_a_dry_run_shows_what_would_go(alice: Tenant) -> None:
     (usage, *_) = Usage.objects.order_by("id")
     make_attempt(usage, id=first_id(month(4) + DAY))
     Retention.objects.filter(table="attempt").update(months=3)
+
+    client, page = console(), url(Retention, "change", "usage")
+    refused = submit(client, page, "retention_form", months="2")
+    assert refused.status_code == 200 and Retention.objects.get(pk="usage").months == 3
+    html = client.get(page).content.decode()
+    assert f"{month(4):%Y-%m}: goes" in html and f"{month(3):%Y-%m}: stays, it is to be kept" in html
 
     def said(*arguments: str) -> str:
         out = StringIO()
@@ -263,7 +267,7 @@ def test_attempts_go_by_a_rule_of_their_own_and_a_dry_run_shows_what_would(alice
     for table in ("usage", "attempt"):
         assert f"{table} of {month(4):%Y-%m}: about" in shown and is_there(table)
     assert shown.count("would go") == 2 and f"{month(3):%Y-%m}" in shown and "stays, it is to be kept" in shown
-    Retention.objects.filter(table="usage").update(months=None)
+    assert submit(client, page, "retention_form", months="").status_code == 302
     shown = said("--drop")
     assert f"attempt of {month(4):%Y-%m}: 1 rows dropped" in shown
     assert is_there() and not is_there("attempt") and not Attempt.objects.exists()
@@ -293,17 +297,3 @@ def test_what_needs_the_rows_says_that_they_are_gone(alice: Tenant, tmp_path: An
     with pytest.raises(ValidationError) as caught:
         made.full_clean()
     assert set(caught.value.message_dict) == {"first"} and list(tmp_path.iterdir()) == []
-
-
-def test_an_operator_says_how_long(alice: Tenant) -> None:
-    client = console()
-    page = url(Retention, "change", "usage")
-    refused = submit(client, page, "retention_form", months="2")
-    assert refused.status_code == 200 and Retention.objects.get(pk="usage").months == 3
-    shown = client.get(page).content.decode()
-    assert f"{month(4):%Y-%m}: goes" in shown and f"{month(3):%Y-%m}: stays, it is to be kept" in shown
-    assert submit(client, page, "retention_form", months="12").status_code == 302
-    assert Retention.objects.get(pk="usage").months == 12
-    assert "12" in client.get(url(Retention, "changelist")).content.decode()
-    assert submit(client, page, "retention_form", months="").status_code == 302
-    assert Retention.objects.get(pk="usage").months is None and is_there()
