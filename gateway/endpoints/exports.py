@@ -27,7 +27,8 @@ KEPT_SINCE = """select (max(month) + interval '1 month')::date from billing_drop
 class GenerationsExport(ApiView):
     """GET /v1/exports/generations: every generation of the organization in a span of UTC days as a file, oldest first.
 
-    - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366; by default the running month
+    - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366, of which all generations are kept;
+      by default the running month
     - `layout`: `generations`, a row each, by default; `focus-1.2` or `focus-1.4`, a row for each item that is charged
     - `format`: `csv`, by default; `xlsx`; `parquet`
     - `after`: the id of the last generation of a CSV file that broke off all of whose lines are there; what comes is
