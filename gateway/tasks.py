@@ -1,7 +1,5 @@
 """Celery tasks of the gateway: each is safe to run twice and in any order, and no request waits for it."""
 
-from uuid import UUID
-
 from celery import shared_task
 from django.db import connection
 
@@ -26,6 +24,6 @@ def alert() -> None:
 
 
 @shared_task(name="gateway.store_exports")  # type: ignore[untyped-decorator]
-def store_exports(schedule: str | None = None) -> None:
-    """Stores the exports that are due; of one schedule alone, due to be tried again or not, as somebody asked."""
-    store_due(outside(), UUID(schedule) if schedule else None)
+def store_exports() -> None:
+    """Stores the exports on a schedule that are due."""
+    store_due(outside())

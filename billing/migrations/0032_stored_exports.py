@@ -12,9 +12,10 @@ from django.db import migrations, models
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
 
-# The console says what is to be stored, the worker what was.
+# The console says what is to be stored, and that it be tried again at once; the worker what was.
 GRANTS = """
 revoke insert, update, delete on billing_storedexport from meterline_console;
+grant update (next_try_at) on billing_storedexport to meterline_console;
 grant insert, update on billing_storedexport to meterline_app;
 revoke insert, delete on billing_retention from meterline_console;
 revoke insert, update, delete on billing_droppedmonth from meterline_console;

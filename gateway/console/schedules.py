@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
@@ -136,14 +137,17 @@ class SchedulePage(NeverDeleted, Page):
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **more})
 
     def run(self, request: HttpRequest, schedule: UUID) -> HttpResponse:
-        """POST: has a worker store what is due and not stored, without waiting for its next try."""
+        """POST: has a worker store what is due, also what is to be tried again later; if not at once, then soon: what
+        was asked for is in the row, and whoever stores next finds it.
+        """
         found = ExportSchedule.objects.filter(pk=schedule).first()
         if not is_operator(request) or found is None:
             raise Http404
+        found.periods.filter(state=StoredExport.State.WAITING).update(next_try_at=Now())
 
         def send() -> None:
             try:
-                current_app.send_task(TASK, (str(schedule),), retry=False)
+                current_app.send_task(TASK, retry=False)
             except OperationalError:
                 messages.error(request, "No worker could be asked: Redis does not answer. Try again.")
 

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
-from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
@@ -63,18 +62,15 @@ class Place(Protocol):
         """Puts `size` bytes under a name, in place of what was there."""
 
 
-def store_due(client: Outside, only: UUID | None = None) -> int:
-    """Stores what is due, or what of the schedule `only` is not stored yet, due to be tried again or not; how many
-    periods that was. 0 while another stores.
-    """
+def store_due(client: Outside) -> int:
+    """Stores what is due; how many periods that was. 0 while another stores."""
     with _alone() as alone:
         if not alone:
             return 0
-        schedules = ExportSchedule.objects.filter(active=True, **({"pk": only} if only else {}))
-        return sum(_store_periods(client, schedule, asked=only is not None) for schedule in schedules.order_by("name"))
+        return sum(_store_periods(client, one) for one in ExportSchedule.objects.filter(active=True).order_by("name"))
 
 
-def _store_periods(client: Outside, schedule: ExportSchedule, *, asked: bool) -> int:
+def _store_periods(client: Outside, schedule: ExportSchedule) -> int:
     for count in range(MOST_PERIODS):
         with connection.cursor() as cursor:
             cursor.execute("select clock_timestamp()")
@@ -86,7 +82,7 @@ def _store_periods(client: Outside, schedule: ExportSchedule, *, asked: bool) ->
         if ledger is None:
             return count
         period, _ = StoredExport.objects.get_or_create(schedule=schedule, start=start, defaults={"next_try_at": now})
-        if (period.next_try_at > now and not asked) or not _store(client, period, ledger, now):
+        if period.next_try_at > now or not _store(client, period, ledger, now):
             return count
     return MOST_PERIODS
 

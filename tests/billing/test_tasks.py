@@ -16,7 +16,19 @@ from psycopg.types.json import Jsonb
 from accounts.models import Change
 from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP
 from billing.backbone.settlement import encode
-from billing.models import Attempt, Budget, Counter, Delivery, Hold, Lease, LedgerEntry, Limit, Recipient, Usage
+from billing.models import (
+    Attempt,
+    Budget,
+    Counter,
+    Delivery,
+    ExportSchedule,
+    Hold,
+    Lease,
+    LedgerEntry,
+    Limit,
+    Recipient,
+    Usage,
+)
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted
@@ -302,6 +314,20 @@ def test_a_budget_that_is_nearly_spent_is_told_by_the_worker(worker: Worker, ali
     assert (row.recipient, row.status, row.tries) == (made.pk, "waiting", 1)
     assert row.last_error == "no mail is sent: EMAIL_HOST is not set"
     Delivery.objects.filter(pk=row.pk).update(status="given_up")
+
+
+def test_what_is_due_of_a_schedule_is_stored_by_the_worker(worker: Worker, alice: Tenant) -> None:
+    """As far as a folder goes; `tests/storage` has the rest."""
+    first = (datetime.now(UTC) - timedelta(days=3)).date()
+    made = ExportSchedule.objects.create(
+        name=alice.organization.slug, organization=alice.organization, kind="folder", first=first
+    )
+    worker.run("billing.seal", "gateway.store_exports", "gateway.store_exports")
+    ExportSchedule.objects.filter(pk=made.pk).update(active=False)
+    stored = [(row.start, row.state, row.tries, row.rows) for row in made.periods.order_by("start")]
+    assert stored[0] == (first, "stored", 1, 0) and all(row[1:3] == ("stored", 1) for row in stored)
+    files = {path.name for path in (worker.exports / made.name).iterdir()}
+    assert files == {f"generations-{start}.csv{end}" for start, *_ in stored for end in ("", ".json")}
 
 
 def test_without_a_gateway_the_worker_ends_their_holds_within_half_a_minute() -> None:

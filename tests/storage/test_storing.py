@@ -74,10 +74,11 @@ def client_of(*allowed: str) -> Outside:
 
 
 def store(client: Outside, made: ExportSchedule) -> int:
-    """Stores what of a schedule is due, with a worker's rights."""
+    """Stores what is due, with a worker's rights, as somebody has asked: what is to be tried later is tried now."""
     seal()
+    made.periods.update(next_try_at=timezone.now())
     with worker():
-        return store_due(client, made.pk)
+        return store_due(client)
 
 
 def rows(file: bytes) -> list[dict[str, str]]:
@@ -190,6 +191,22 @@ def test_whenever_a_worker_is_killed_each_period_is_stored_once_and_whole(
     assert len(s3.files("killed")) == 2 * len(tries)
 
 
+def test_parts_that_a_killed_worker_has_left_are_given_up(s3: Storage, alice: Tenant, at_once: None) -> None:
+    s3.make("parts")
+    made = schedule(s3, alice, "parts")
+    name = periods.file_name(made, made.first)
+    left = s3.client.create_multipart_upload(Bucket="parts", Key=name)["UploadId"]
+    s3.client.upload_part(Bucket="parts", Key=name, UploadId=left, PartNumber=1, Body=b"half")
+    period = StoredExport.objects.create(
+        schedule=made, start=made.first, tries=1, upload=left, next_try_at=timezone.now()
+    )
+    assert s3.unfinished("parts") == [left]
+    assert store(client_of(s3.url), made) == 1
+    period.refresh_from_db()
+    assert (period.state, period.tries, period.upload) == ("stored", 2, "")
+    assert s3.unfinished("parts") == [] and set(s3.files("parts")) == {name, f"{name}.json"}
+
+
 def test_what_settles_late_or_is_corrected_is_in_the_next_file_and_no_generation_in_none(
     s3: Storage, alice: Tenant, charlie: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +219,7 @@ def test_what_settles_late_or_is_corrected_is_in_the_next_file_and_no_generation
     seal()
     unsealed = settle(alice, midnight(2) + timedelta(hours=3))
     with worker():
-        assert store_due(client_of(s3.url), made.pk) == 1
+        assert store_due(client_of(s3.url)) == 1
     late = settle(alice, midnight(1) - timedelta(seconds=1))
     settle(charlie, midnight(1) - timedelta(seconds=2))
     own = settle(alice, midnight(1))
@@ -226,7 +243,7 @@ def test_nothing_is_stored_before_the_ledger_is_sealed_beyond_the_period(
     seal()
     monkeypatch.setattr(periods, "SEALED_AT", "select now() - interval '2 days'")
     with worker():
-        assert store_due(client_of(), made.pk) == 0
+        assert store_due(client_of()) == 0
     assert not made.periods.exists()
 
 
