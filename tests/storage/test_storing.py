@@ -31,6 +31,7 @@ from tests.stage.books import forced
 from tests.stage.bucket import Storage
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.hook import hook
+from tests.stage.product import Gateway, until
 
 DAY = timedelta(days=1)
 
@@ -280,6 +281,19 @@ def test_a_name_that_is_another_ones_stays(s3: Storage, alice: Tenant, at_once: 
     s3.client.put_object(Bucket="taken", Key=f"{name}.json", Body=b'{"schedule": "another"}')
     assert store(client_of(s3.url), made) == 0
     assert s3.files("taken") == {f"{name}.json": b'{"schedule": "another"}'}
+
+
+def test_what_fails_is_counted_in_the_metrics(s3: Storage, alice: Tenant, at_once: None, gateway: Gateway) -> None:
+    made = schedule(s3, alice, "counted")
+
+    def told(count: int) -> bool:
+        return f"meterline_exports_failing {count}.0\n" in gateway.client.get("/metrics").text
+
+    until(lambda: told(0))
+    assert store(client_of(), made) == 0
+    until(lambda: told(1))
+    ExportSchedule.objects.filter(pk=made.pk).update(active=False)
+    until(lambda: told(0))
 
 
 def test_one_stores_at_a_time(s3: Storage, alice: Tenant, at_once: None) -> None:
