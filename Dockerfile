@@ -13,7 +13,8 @@ ENV PATH=/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 SPOOL_DIR=
 # The numbers are fixed, so that a volume keeps its owner from image to image.
 RUN groupadd --gid 10001 meterline \
     && useradd --uid 10001 --gid meterline --no-create-home --home-dir /nonexistent meterline \
-    && install -d -o meterline -g meterline -m 700 /var/spool/meterline /var/lib/meterline
+    && install -d -o meterline -g meterline -m 700 /var/spool/meterline /var/lib/meterline \
+        /var/lib/meterline/exports
 COPY --from=packages /venv /venv
 WORKDIR /app
 COPY . .

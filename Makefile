@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test slow conformance pairs agents faults attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench lock environment
+.PHONY: help run manage test slow conformance pairs agents faults attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ format: environment ## Format the code and mend what lint can mend
 
 bench: environment ## Measure the gateway beside its contenders
 	$(BIN)/python -m bench $(ARGS)
+
+books: environment ## Measure the pages of finance among a million generations (ARGS=10000000: among ten)
+	$(BIN)/python -m bench.books $(ARGS)
 
 lock: environment ## Resolve the dependencies of pyproject.toml into the two locks
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header pyproject.toml -o requirements.lock

@@ -11,6 +11,8 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from billing.retention import is_kept
+
 
 class Repricing(models.Model):
     """What the usage of some days (UTC) that any version of a tariff priced would cost by `version`.
@@ -52,10 +54,12 @@ class Repricing(models.Model):
         return f"{self.version}, usage of {self.first} to {self.until}"
 
     def clean(self) -> None:
-        """Raises ValidationError when it has no days, days to come, or rates that may still be changed."""
+        """Raises ValidationError for no days, days to come or not kept, and rates that may still be changed."""
         if self.first and self.until:
             if self.first >= self.until:
                 raise ValidationError({"until": "It ends before it begins."})
+            if not is_kept(self.first):
+                raise ValidationError({"first": "Not all usage of these days is kept any more."})
             if self.until > timezone.now().date() + timedelta(days=1):
                 raise ValidationError({"until": "These days have not begun yet."})
         if self.version_id and self.version.effective_from > timezone.now():

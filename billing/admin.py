@@ -6,7 +6,21 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import Case, DateTimeField, F, Func, OuterRef, Q, QuerySet, Subquery, Sum, UUIDField, Value, When
+from django.db.models import (
+    Case,
+    Count,
+    DateTimeField,
+    F,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    UUIDField,
+    Value,
+    When,
+)
 from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
@@ -24,6 +38,7 @@ from billing.console.repricings import RepricingPage
 from billing.console.statements import StatementPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
+from billing.dropping import months
 from billing.models import (
     EACH,
     AuditFinding,
@@ -31,6 +46,7 @@ from billing.models import (
     ClosedMonth,
     ClosedSum,
     Counter,
+    DroppedMonth,
     Hold,
     Lease,
     LedgerEntry,
@@ -38,12 +54,14 @@ from billing.models import (
     Prepaid,
     PriceProposal,
     Repricing,
+    Retention,
     Statement,
     Tariff,
     TariffVersion,
     Terms,
     Usage,
 )
+from billing.retention import kept_since
 
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Tariff, TariffPage)
@@ -301,6 +319,49 @@ class ClosedMonthPage(NeverDeleted, Page):
             )
             found[name] = found.get(name, Decimal(0)) + one.debit - one.credit
         return ", ".join(f"{name}: {plain(value)}" for name, value in sorted(found.items())) or "-"
+
+
+@admin.register(Retention)
+class RetentionPage(NeverDeleted, Page):
+    """How many months of usage and attempts are kept, and what the worker drops by that, once a day."""
+
+    list_display = ("shown", "kept", "oldest", "dropped")
+    ordering = ("-table",)
+    search_fields = ()
+    fields = ("months", "oldest", "dropped", "plan")
+    readonly_fields = ("oldest", "dropped", "plan")
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    @display(description="What")
+    def shown(self, row: Retention) -> str:
+        """The table."""
+        return str(row)
+
+    @display(description="Months kept")
+    def kept(self, row: Retention) -> str:
+        """Beside the running one."""
+        return "all" if row.months is None else str(row.months)
+
+    @display(description="Kept since")
+    def oldest(self, row: Retention) -> str:
+        """From which day on all rows are there."""
+        since = kept_since(row.table)
+        return f"{since:%Y-%m-%d}" if since else "the beginning"
+
+    @display(description="Dropped")
+    def dropped(self, row: Retention) -> str:
+        """How many months, and rows, were dropped so far."""
+        found = DroppedMonth.objects.filter(table=row.table).aggregate(count=Count("pk"), rows=Sum("rows"))
+        return f"{found['count']} months, {found['rows']:,} rows" if found["count"] else "nothing"
+
+    @display(description="Months")
+    def plan(self, row: Retention) -> str:
+        """What would go by what is saved, and why the others stay."""
+        found = [month for month in months() if month.table == row.table]
+        told = [f"{month.first:%Y-%m}: {f'stays, {month.objection}' if month.objection else 'goes'}" for month in found]
+        return "; ".join(told) or "-"
 
 
 @admin.register(AuditFinding)

@@ -21,6 +21,9 @@ class UsageRollup(models.Model):
     `unpriced` counts generations with something that has none. `ttft_*` are of streamed answers: how many, and
     milliseconds together; `output_*` of completed ones: tokens, and the milliseconds in which they came (of an answer
     that was not streamed, all of them). Hours are kept for 35 days, days for ever.
+
+    Of the span `kept` are days, too: what rows came to that were dropped (`billing/dropping.py`), of which their days
+    are made again. `SpendRollup` has the same.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -14,6 +14,8 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   are their credits, less what was charged (`billing/balances.py`). A day's rollups are
   what the ledger says of it, with what was posted late to a later month, and its hours together what the day says; an
   hour is compared with its usage rows once, when it no longer changes.
+- **Of months that were dropped** no generation is compared any more, but their rollups with the ledger as all others,
+  and what is kept of them with what their rows came to.
 - **The rest in turn**, 20,000 generations and two blocks a run, for what no count tells (a superuser may turn it off).
 
 Of a million generations with two million entries, in one month, a run takes 0.3 to 0.5 s, one in which the month's
@@ -35,6 +37,7 @@ from psycopg.errors import LockNotAvailable
 from billing.balances import wrong_balances
 from billing.ids import EPOCH, first_id
 from billing.models import AuditFinding, AuditState, FindingKind
+from billing.retention import kept_since
 from billing.sealing import VERIFIED_AT_ONCE, wrong_blocks
 
 logger = logging.getLogger(__name__)
@@ -58,7 +61,8 @@ select c.relname, s.n_tup_ins, s.n_tup_upd + s.n_tup_del, pg_relation_filenode(c
  where c.oid in (select inhrelid from pg_inherits where inhparent = 'billing_usage'::regclass)
     or c.oid in ('billing_ledgerentry'::regclass, 'billing_ledgerblock'::regclass, 'billing_credit'::regclass)
 """
-# A generation's usage row beside what its postings come to. `where` bounds both by their ids.
+# A generation's usage row beside what its postings come to. `where` bounds both by their ids. Of months that were
+# dropped the postings alone are left, and nothing is to be said of them.
 COMPARE = """
 with used as (
     select u.id, u.organization, coalesce(u.charge, 0) as charge, coalesce(u.provider_cost, 0) as cost, u.overrun
@@ -81,13 +85,27 @@ select id, coalesce(u.organization, l.organization), u.charge, u.cost, u.overrun
        case when u.organization is null then 0 else 1 end,
        l.charge, l.cost, l.overrun, l.revenue, l.providers, coalesce(l.closings, 0)
   from used u full join posted l using (id)
- where u.organization is distinct from l.organization
+ where (u.organization is distinct from l.organization
     or u.charge <> l.charge or u.cost <> l.cost or u.overrun <> l.overrun or u.charge + u.overrun <> l.revenue
-    or u.cost <> l.providers or l.closings <> 1
+    or u.cost <> l.providers or l.closings <> 1)
+   and (u.organization is not null or id >= %(kept)s)
  order by id limit %(most)s
 """
 BETWEEN, AMONG = ">= %(start)s and {0} < %(end)s", "= any(%(ids)s)"
 AMOUNTS = ("charge", "cost", "overrun", "revenue", "providers", "closings")
+
+# Generations of months that were dropped, settled after that.
+AFTER_ALL = "select id from billing_usage where id < %s order by id limit 20000"
+# What stands for dropped rows, beside what they came to.
+DROPPED = """
+select d.rows, d.charge, d.cost, u.rows, u.charge, s.rows, s.charge, s.cost
+  from (select coalesce(sum(rows), 0) as rows, coalesce(sum(charge), 0) as charge,
+               coalesce(sum(provider_cost), 0) as cost from billing_droppedmonth where "table" = 'usage') d,
+       (select coalesce(sum(requests), 0) as rows, coalesce(sum(charge), 0) as charge
+          from billing_usagerollup where span = 'kept') u,
+       (select coalesce(sum(requests), 0) as rows, coalesce(sum(charge), 0) as charge,
+               coalesce(sum(provider_cost), 0) as cost from billing_spendrollup where span = 'kept') s
+"""
 
 OLD_NAMED = """
 select distinct generation from billing_ledgerentry where id > %s and generation < %s order by generation limit 20000
@@ -239,6 +257,7 @@ class Run(NamedTuple):
     - `state`: what is remembered from one run to the next; a run changes it
     - `before`, `seen`: what `_counts` told the last time, and tells now
     - `open_ones`: what is known not to agree
+    - `kept`: the first id whose month was not dropped
     """
 
     cursor: CursorWrapper
@@ -247,6 +266,7 @@ class Run(NamedTuple):
     before: dict[str, list[Any]]
     seen: dict[str, list[Any]]
     open_ones: list[AuditFinding]
+    kept: UUID
 
 
 def audit() -> int | None:
@@ -282,7 +302,8 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
     row = AuditState.objects.filter(pk=1).first()
     state: dict[str, Any] = row.state if row else {}
     open_ones = list(AuditFinding.objects.filter(gone_at=None))
-    run = Run(cursor, now, state, state.get("seen", {}), seen, open_ones)
+    since = kept_since()
+    run = Run(cursor, now, state, state.get("seen", {}), seen, open_ones, first_id(since) if since else FIRST)
     found = [
         *_touched(run),
         *_generations(run),
@@ -292,6 +313,7 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
         *_repriced(cursor),
         *_prepaid(run),
         *_rollups(run),
+        *_dropped(cursor),
     ]
     count = _write_down(found, open_ones, now)
     state["seen"] = seen
@@ -358,15 +380,17 @@ def _generations(run: Run) -> Iterator[Found]:
     ids += [id for (id,) in cursor.fetchall()]
     cursor.execute("select coalesce(max(last_id), 0) from billing_ledgerblock")
     (state["sealed"],) = cursor.fetchone()
-    yield from _compare(cursor, AMONG, ids=ids)
+    cursor.execute(AFTER_ALL, [run.kept])
+    ids += [id for (id,) in cursor.fetchall()]
+    yield from _compare(run, AMONG, ids=ids)
     # Whose clock is ahead has made ids of a time to come.
-    yield from _compare(cursor, BETWEEN, start=recent, end=LAST)
+    yield from _compare(run, BETWEEN, start=recent, end=LAST)
     for start, end in _changed_ranges(run):
-        yield from _compare(cursor, BETWEEN, start=start, end=end)
-    start = UUID(state.get("turn", str(FIRST)))
+        yield from _compare(run, BETWEEN, start=start, end=end)
+    start = max(UUID(state.get("turn", str(FIRST))), run.kept)
     cursor.execute("select id from billing_usage where id > %s order by id offset %s limit 1", [start, IN_TURN])
     row = cursor.fetchone()
-    yield from _compare(cursor, BETWEEN, start=start, end=row[0] if row else LAST)
+    yield from _compare(run, BETWEEN, start=start, end=row[0] if row else LAST)
     state["turn"] = str(row[0] if row else FIRST)
 
 
@@ -385,11 +409,12 @@ def _changed_ranges(run: Run) -> Iterator[tuple[UUID, UUID]]:
     oldest, newest = cursor.fetchone()
     if oldest is None:
         return
+    oldest = max(oldest, kept_since() or oldest)
     if _moved(run, "billing_ledgerentry"):
         changed.add("billing_usage_default")
     for table in sorted(changed):
         if table == "billing_usage_default":
-            yield FIRST, first_id(_day(oldest))
+            yield run.kept, first_id(_day(oldest))
             yield from _days(_day(oldest), _day(newest) + DAY)
             return
     for table in sorted(changed):
@@ -407,12 +432,12 @@ def _days(start: datetime, end: datetime) -> Iterator[tuple[UUID, UUID]]:
         start += DAY
 
 
-def _compare(cursor: CursorWrapper, where: str, **bounds: Any) -> Iterator[Found]:
+def _compare(run: Run, where: str, **bounds: Any) -> Iterator[Found]:
     statement = COMPARE
     for column in ("u.id", "l.generation"):
         statement = statement.replace("{where}", where.format(column), 1)
-    cursor.execute(statement, {**bounds, "most": MOST_FOUND})
-    for id, organization, *amounts in cursor.fetchall():
+    run.cursor.execute(statement, {**bounds, "kept": run.kept, "most": MOST_FOUND})
+    for id, organization, *amounts in run.cursor.fetchall():
         yield Found(
             FindingKind.GENERATION,
             f"generation {id.hex} of {organization}",
@@ -554,6 +579,17 @@ def _rollups(run: Run) -> Iterator[Found]:
         cursor.execute(HOUR_OF_USAGE, {"start": start, "end": start + HOUR, **ids, "most": MOST_FOUND})
         for organization, *amounts, model, provider in cursor.fetchall():
             yield _rollup(f"hour {hour} of {organization}, {model} at {provider}", amounts)
+
+
+def _dropped(cursor: CursorWrapper) -> Iterator[Found]:
+    """What is kept of dropped months is what their rows came to."""
+    cursor.execute(DROPPED)
+    rows, charge, cost, *kept = cursor.fetchone()
+    if kept != [rows, charge, rows, charge, cost]:
+        of = f"{_plain(kept[1])} of {kept[0]} requests; by key {_plain(kept[3])} and {_plain(kept[4])} of {kept[2]}"
+        yield Found(
+            FindingKind.ROLLUP, "what is kept of dropped months", f"{_plain(charge)} and {_plain(cost)} of {rows}", of
+        )
 
 
 def _rollup(place: str, amounts: list[Any]) -> Found:

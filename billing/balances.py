@@ -83,10 +83,16 @@ select coalesce(p.organization_id, m.organization), p.granted, coalesce(m.grante
   left join unsealed u on u.organization = p.organization_id
  order by 1
 """
+# Of a month that is not kept the days' sums are, so of the day on which it became prepaid all or nothing.
 CHARGED = """
-select coalesce(sum(charge) filter (where created_at >= %(after)s), 0),
-       coalesce(sum(charge) filter (where created_at >= %(before)s), 0)
-  from billing_usage where organization = %(organization)s and id >= %(first)s
+select u.least + k.least, u.most + k.most
+  from (select coalesce(sum(charge) filter (where created_at >= %(after)s), 0) as least,
+               coalesce(sum(charge) filter (where created_at >= %(before)s), 0) as most
+          from billing_usage where organization = %(organization)s and id >= %(first)s) u
+ cross join (
+       select coalesce(sum(charge) filter (where starts_at > %(after)s), 0) as least,
+              coalesce(sum(charge) filter (where starts_at >= date_trunc('day', %(before)s, 'UTC')), 0) as most
+         from billing_spendrollup where span = 'kept' and organization = %(organization)s) k
 """
 MOVES = """
 select id, kind not in ('top_up', 'adjustment'), amount, expires_at, of_id, used_before

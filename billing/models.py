@@ -45,6 +45,12 @@ from billing.proposals import PriceProposal as PriceProposal
 from billing.proposals import rate_name as rate_name
 from billing.reconciliations import Reconciliation as Reconciliation
 from billing.reconciliations import ReconciliationLine as ReconciliationLine
+from billing.retention import DroppedMonth as DroppedMonth
+from billing.retention import KeptTable as KeptTable
+from billing.retention import Retention as Retention
+from billing.schedules import ExportSchedule as ExportSchedule
+from billing.schedules import StorageKind as StorageKind
+from billing.schedules import StoredExport as StoredExport
 from billing.statements import DocumentKind as DocumentKind
 from billing.statements import Statement as Statement
 

@@ -17,9 +17,10 @@ from django.db import connection, transaction
 from billing.bill_files import BadBill, Bill, Form, model_name, read
 from billing.gaps import Cell, Line, Side, compare
 from billing.ids import CLOCKS_APART, first_id
-from billing.models import Reconciliation, ReconciliationLine
+from billing.models import KeptTable, Reconciliation, ReconciliationLine
 from billing.pricing import Line as Priced
 from billing.pricing import Rate
+from billing.retention import is_kept
 
 MOST_CALLS = 1_000_000  # of ours that are compared one by one
 ATTEMPTED = timedelta(hours=2)  # no attempt is made later after its call began
@@ -122,6 +123,8 @@ def reconcile(
     """
     bill = read(form, files)
     first, last = bill.days
+    if not (is_kept(first) and is_kept(first, KeptTable.ATTEMPT)):
+        raise BadBill("Not all usage and attempts of these days are kept any more.")
     books = booked(provider, first, last, bill=bill, form=form, credentials=credentials)
     lines = compare(bill.cells, books, bill.told)
     told = [f"{name[:200]} {hashlib.sha256(data).hexdigest()}" for name, data in files]

@@ -1,6 +1,7 @@
 """Usage by hour and day, made of the usage rows: what reports and statistics read instead of millions of them.
 
-A window made again is the same: its rows are deleted and inserted in one transaction. Two workers do not meet: who
+A window made again is the same: its rows are deleted and inserted in one transaction. Days whose rows were dropped are
+made of what was kept of them (`KEEP_DAYS`), and of what comes after all. Two workers do not meet: who
 finds the work's mark locked leaves it to the other. A stopped worker goes on from its mark, a day a step. The first run
 with rollups by key begins with the oldest usage that is there.
 """
@@ -32,15 +33,16 @@ COLUMNS = ", ".join(COUNTED)
 SPENT = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost", "unpriced", "uncosted")
 SPENT_COLUMNS = ", ".join(SPENT)
 
-MAKE_SPENT_HOURS = f"""
+# Of the rows between two ids, at most: `within` narrows them further.
+SPENT_ROWS = f"""
 insert into billing_spendrollup (span, starts_at, organization, project, key, model, provider, {SPENT_COLUMNS})
-select 'hour', date_trunc('hour', u.created_at, 'UTC'), u.organization, u.project, u.key, u.model, u.provider,
+select '{{span}}', date_trunc('{{unit}}', u.created_at, 'UTC'), u.organization, u.project, u.key, u.model, u.provider,
        count(*), sum(u.prompt_tokens), sum(u.completion_tokens), coalesce(sum(u.charge), 0),
        coalesce(sum(u.provider_cost), 0),
-       count(*) filter (where u.charge is null or u.arithmetic @> '[{{"charge": null}}]'),
+       count(*) filter (where u.charge is null or u.arithmetic @> '[{{{{"charge": null}}}}]'),
        count(*) filter (where u.provider_cost is null)
   from billing_usage u
- where u.id >= %(from_id)s and u.id < %(to_id)s and u.created_at >= %(start)s and u.created_at < %(end)s
+ where u.id >= %(from_id)s and u.id < %(to_id)s{{within}}
  group by 2, 3, 4, 5, 6, 7
 """  # noqa: S608 - names of columns, all of them above
 
@@ -49,7 +51,7 @@ insert into billing_spendrollup (span, starts_at, organization, project, key, mo
 select 'day', date_trunc('day', starts_at, 'UTC'), organization, project, key, model, provider,
        {", ".join(f"sum({name})" for name in SPENT)}
   from billing_spendrollup
- where span = 'hour' and starts_at >= %(start)s and starts_at < %(end)s
+ where span in ('hour', 'kept') and starts_at >= %(start)s and starts_at < %(end)s
  group by 2, 3, 4, 5, 6, 7
 """  # noqa: S608 - names of columns, all of them above
 
@@ -57,15 +59,15 @@ CLEAR_SPENT = "delete from billing_spendrollup where span = %(span)s and starts_
 
 CLEAR = "delete from billing_usagerollup where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
 
-MAKE_HOURS = f"""
+USED_ROWS = f"""
 insert into billing_usagerollup (span, starts_at, organization, model, provider, {COLUMNS})
-select 'hour', date_trunc('hour', u.created_at, 'UTC'), u.organization, u.model, u.provider,
+select '{{span}}', date_trunc('{{unit}}', u.created_at, 'UTC'), u.organization, u.model, u.provider,
        count(*), count(*) filter (where u.status = 'completed'),
        sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.cached_tokens), sum(u.cache_write_5m_tokens),
        sum(u.cache_write_1h_tokens), sum(u.audio_input_tokens), sum(u.image_input_tokens), sum(u.reasoning_tokens),
        sum(u.audio_output_tokens), sum(u.web_searches),
        coalesce(sum(u.charge), 0),
-       count(*) filter (where u.charge is null or u.arithmetic @> '[{{"charge": null}}]'),
+       count(*) filter (where u.charge is null or u.arithmetic @> '[{{{{"charge": null}}}}]'),
        count(u.ttft_ms) filter (where u.stream), coalesce(sum(u.ttft_ms) filter (where u.stream), 0),
        coalesce(sum(u.completion_tokens) filter (where t.counts), 0), coalesce(sum(t.ms) filter (where t.counts), 0)
   from billing_usage u
@@ -73,7 +75,7 @@ select 'hour', date_trunc('hour', u.created_at, 'UTC'), u.organization, u.model,
      select u.status = 'completed' and u.completion_tokens > 0 and u.duration_ms is not null as counts,
             greatest(u.duration_ms - case when u.stream then coalesce(u.ttft_ms, 0) else 0 end, 1) as ms
  ) t
- where u.id >= %(from_id)s and u.id < %(to_id)s and u.created_at >= %(start)s and u.created_at < %(end)s
+ where u.id >= %(from_id)s and u.id < %(to_id)s{{within}}
  group by 2, 3, 4, 5
 """  # noqa: S608 - names of columns, all of them above
 
@@ -82,9 +84,25 @@ insert into billing_usagerollup (span, starts_at, organization, model, provider,
 select 'day', date_trunc('day', starts_at, 'UTC'), organization, model, provider,
        {", ".join(f"sum({name})" for name in COUNTED)}
   from billing_usagerollup
- where span = 'hour' and starts_at >= %(start)s and starts_at < %(end)s
+ where span in ('hour', 'kept') and starts_at >= %(start)s and starts_at < %(end)s
  group by 2, 3, 4, 5
 """  # noqa: S608 - names of columns, all of them above
+
+# An hour of the window, by when the database's clock says that they began.
+_HOURS = {"span": "hour", "unit": "hour", "within": " and u.created_at >= %(start)s and u.created_at < %(end)s"}
+MAKE_HOURS, MAKE_SPENT_HOURS = (rows.format(**_HOURS) for rows in (USED_ROWS, SPENT_ROWS))
+
+
+def _added(table: str, keys: str, columns: tuple[str, ...]) -> str:
+    more = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns)
+    return f"on conflict (span, starts_at, organization, {keys}) do update set {more}"
+
+
+# What stands for rows that are dropped: of the days that they began on, of which a neighbouring month may have had some
+# too, since ids are of their makers' clocks.
+_KEPT = {"span": "kept", "unit": "day", "within": ""}
+KEEP_DAYS = USED_ROWS.format(**_KEPT) + _added("billing_usagerollup", "model, provider", COUNTED)
+KEEP_SPENT_DAYS = SPENT_ROWS.format(**_KEPT) + _added("billing_spendrollup", "project, key, model, provider", SPENT)
 
 FIRST_ID = "select billing_moment(id) from billing_usage where id >= %s order by id limit 1"
 TAKE_NOTES = """

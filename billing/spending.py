@@ -20,8 +20,11 @@ from django.db.backends.utils import CursorWrapper
 
 from billing.auditing import SETTLED_BY
 from billing.closings import month_after
-from billing.exports.csv_file import header, text_cell
+from billing.exports.columns import Column, Kind, Layout
+from billing.exports.csv_file import CsvFile
+from billing.exports.xlsx_file import XlsxFile
 from billing.ids import CLOCKS_APART, EPOCH, first_id
+from billing.retention import kept_since
 
 EARLIEST, LATEST = date(2000, 1, 1), date(9000, 1, 1)
 MOST_DAYS = 1100  # three years
@@ -112,24 +115,24 @@ class Dimension(NamedTuple):
 
     - `columns`: SQL of what makes a group, by name
     - `name`: SQL of what a group is called, where `lines` has the columns, `o`, `p` and `k` the rows of the tenant's
-    - `file`: SQL of its cells in a file, by name
+    - `file`: its columns in a file
     """
 
     columns: Mapping[str, str]
     name: str
-    file: Mapping[str, str]
+    file: tuple[Column, ...]
 
 
-def _id(column: str) -> str:
-    return f"""'"' || replace(lines.{column}::text, '-', '') || '"'"""
+def _id(column: str) -> Column:
+    return Column(column, Kind.CODE, f"replace(lines.{column}::text, '-', '')")
 
 
 _SLUG, _PROJECT, _KEY = (
     f"coalesce({name}, lines.{column}::text)"
     for name, column in (("o.slug", "organization"), ("p.slug", "project"), ("k.name", "key"))
 )
-_ORGANIZATION = {"organization_slug": text_cell(_SLUG), "organization": _id("organization")}
-_OF_PROJECT = {**_ORGANIZATION, "project_slug": text_cell(_PROJECT), "project": _id("project")}
+_ORGANIZATION = (Column("organization_slug", Kind.TEXT, _SLUG), _id("organization"))
+_OF_PROJECT = (*_ORGANIZATION, Column("project_slug", Kind.TEXT, _PROJECT), _id("project"))
 DIMENSIONS = {
     "organization": Dimension({"organization": "organization"}, _SLUG, _ORGANIZATION),
     "project": Dimension(
@@ -138,19 +141,21 @@ DIMENSIONS = {
     "key": Dimension(
         {"organization": "organization", "project": "project", "key": "key"},
         f"{_SLUG} || '/' || {_PROJECT} || '/' || {_KEY}",
-        {**_OF_PROJECT, "key_name": text_cell(_KEY), "key": _id("key")},
+        (*_OF_PROJECT, Column("key_name", Kind.TEXT, _KEY), _id("key")),
     ),
-    "model": Dimension({"model": "model"}, "lines.model", {"model": text_cell("lines.model")}),
-    "provider": Dimension({"provider": "provider"}, "lines.provider", {"provider": text_cell("lines.provider")}),
+    "model": Dimension({"model": "model"}, "lines.model", (Column("model", Kind.TEXT, "lines.model"),)),
+    "provider": Dimension(
+        {"provider": "provider"}, "lines.provider", (Column("provider", Kind.TEXT, "lines.provider"),)
+    ),
     "month": Dimension(
         {"month": "date_trunc('month', moment at time zone 'UTC')::date"},
         "to_char(lines.month, 'YYYY-MM')",
-        {"month": """'"' || to_char(lines.month, 'YYYY-MM') || '"'"""},
+        (Column("month", Kind.CODE, "to_char(lines.month, 'YYYY-MM')"),),
     ),
     "day": Dimension(
         {"day": "(moment at time zone 'UTC')::date"},
         "lines.day::text",
-        {"day": """'"' || lines.day::text || '"'"""},
+        (Column("day", Kind.CODE, "lines.day::text"),),
     ),
 }
 TIMES = ("month", "day")
@@ -282,20 +287,25 @@ def lines(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[Line]:
     return [Line(row[:width:2], row[1:width:2], Sums(*row[width:])) for row in found]
 
 
-def lines_csv(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[bytes] | None:
-    """The same as lines of a CSV file (RFC 4180), the header first; None where there are more than `most`.
+def lines_file(
+    days: Days, whose: Whose, by: Sequence[str], most: int, format: type[CsvFile] | type[XlsxFile]
+) -> list[bytes] | None:
+    """The same as the pieces of a file, the columns' names first; None where there are more than `most`.
 
     Written by the server as exports are: no text is a formula, numbers stay numbers, ids are as in other files.
     """
-    cells = {name: sql for one in by for name, sql in DIMENSIONS[one].file.items()}
-    cells |= {name: f"lines.{name}::text" for name in _FILED}
-    cells["margin"] = "(lines.charge - lines.provider_cost)::text"
-    cells |= {name: f"lines.{name}::text" for name in ("unpriced", "uncosted", *(f"{name}_before" for name in _BEFORE))}
+    columns = {column.name: column for one in by for column in DIMENSIONS[one].file}
+    sums = {name: f"lines.{name}" for name in _FILED} | {"margin": "lines.charge - lines.provider_cost"}
+    sums |= {name: f"lines.{name}" for name in ("unpriced", "uncosted", *(f"{name}_before" for name in _BEFORE))}
+    numbers = (Column(name, Kind.DECIMAL, sql) for name, sql in sums.items())
+    layout = Layout("spend", (*columns.values(), *numbers), ())
+    file = format(layout)
     with connection.cursor() as cursor:
-        line = " || ',' || ".join(cells.values()) + r" || E'\r\n'"
-        cursor.execute(_statement(whose, by, line), _values(days, whose, by, most + 1))
-        found = [line.encode() for (line,) in cursor.fetchall()]
-    return None if len(found) > most else [header(tuple(cells)), *found]
+        cursor.execute(_statement(whose, by, file.line(layout)), _values(days, whose, by, most + 1))
+        found = cursor.fetchall()
+    if len(found) > most:
+        return None
+    return [file.begin(), *(file.page(line) for (line,) in found), file.end()]
 
 
 def by_time(days: Days, whose: Whose, unit: str) -> tuple[Sums, dict[date, Sums]]:
@@ -333,7 +343,8 @@ class Books:
     """What the books say of the same days, whole organizations.
 
     - `days`: those of the range that are over for so long that nothing of them is on its way any more
-    - `usage`: None where there are more rows than are read unasked
+    - `usage`: None where there are more rows than are read unasked, or not all are kept any more
+    - `kept`: since when they are, if it was not always
     - `late`: what of the ledger's charge is posted to a later month, because its own was closed
     - `pending`: something of those days is not sealed, or not rolled up again, yet
     """
@@ -344,6 +355,7 @@ class Books:
     usage: Side | None
     late: Decimal
     pending: bool
+    kept: date | None = None
 
     @property
     def agree(self) -> bool:
@@ -399,13 +411,16 @@ def books(days: Days, organization: UUID | None, *, thoroughly: bool = False) ->
         "to_id": first_id(asked.end + CLOCKS_APART),
         **whose.values(),
     }
+    since = kept_since()
+    whole = since is None or asked.begin >= since
     with connection.cursor() as cursor:
         rollups = Side(*_one(cursor, _ROLLED, whose, values))
         *posted, late = _one(cursor, _POSTED, whose, values)
-        few = thoroughly or rollups.requests <= ADDED_UP_AT_ONCE
+        few = whole and (thoroughly or rollups.requests <= ADDED_UP_AT_ONCE)
         usage = Side(*_one(cursor, _USED, whose, values)) if few else None
         (pending,) = _one(cursor, _PENDING, whose, values)
-    return Books(asked, rollups, Side(*posted), usage, late, pending)
+    kept = None if since is None else since.date()
+    return Books(asked, rollups, Side(*posted), usage, late, pending, kept)
 
 
 def _one(cursor: CursorWrapper, statement: str, whose: Whose, values: Mapping[str, Any]) -> tuple[Any, ...]:

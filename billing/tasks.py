@@ -13,6 +13,7 @@ from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
 from billing.crossings import prune_crossings
+from billing.dropping import drop_old
 from billing.prepaid import expire
 from billing.repricing import Outcome, apply, count
 from billing.rollups import prune_usage, roll_up_usage
@@ -31,6 +32,12 @@ def make_partitions() -> None:
     """Makes this month's partitions and those of the months ahead, where they are missing."""
     with connection.cursor() as cursor:
         cursor.execute("select billing_make_partitions(%s)", [MONTHS_AHEAD])
+
+
+@shared_task(name="billing.drop_old_months")
+def drop_old_months() -> None:
+    """Drops the months of usage and attempts that are not to be kept any more."""
+    drop_old()
 
 
 @shared_task(name="billing.resolve_dead_holds")

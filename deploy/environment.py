@@ -57,6 +57,7 @@ def product_settings(
         "METERLINE_SIMULATED_URL": f"{simulated}/v1",
         "EGRESS_ALLOW": ",".join(allowed),
         "SPOOL_DIR": str(state / "spool"),
+        "EXPORT_DIR": str(state / "exports"),
         "SERVE": "all",
         "DEBUG": "false",
         "INSECURE_COOKIES": "true",  # Plain http, on loopback alone.

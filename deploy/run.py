@@ -217,7 +217,8 @@ def serve(supervisor: Supervisor, environment: dict[str, str], port: int, simula
     celery = ("celery", "-A", "gateway.celery")
     tasks = {**environment, "DATABASE_ROLE": "app"}
     schedule = ["--schedule", str(supervisor.state / "beat-schedule"), "--pidfile="]
-    supervisor.start("worker", *celery, "worker", "--concurrency", "1", stop=WORKER_STOP, environment=tasks)
+    # Two, since one may be storing an export for long.
+    supervisor.start("worker", *celery, "worker", "--concurrency", "2", stop=WORKER_STOP, environment=tasks)
     supervisor.start("beat", *celery, "beat", *schedule, stop=LEFTOVER_STOP, environment=tasks)
 
 

@@ -17,14 +17,17 @@ from accounts.admin import ApiKeyPage, NewKeyForm
 from accounts.console import Page, ReadOnly, is_operator
 from accounts.models import ApiKey
 from billing.admin import BudgetPage, SubjectForm
-from billing.models import Budget, Delivery, Recipient
+from billing.models import Budget, Delivery, ExportSchedule, Recipient, StoredExport
 from gateway.configuration.allowed import endpoint_objection, model_objection
 from gateway.console.recipients import DeliveryPage, RecipientPage
+from gateway.console.schedules import SchedulePage, StoredExportPage
 from gateway.files.store import file_id, parse_id
 from gateway.models import StoredFile
 
 admin.site.register(Recipient, RecipientPage)
 admin.site.register(Delivery, DeliveryPage)
+admin.site.register(ExportSchedule, SchedulePage)
+admin.site.register(StoredExport, StoredExportPage)
 
 
 class Allowed:

@@ -36,6 +36,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["billing", "routing", "gateway"])
 app.conf.beat_schedule = {
     "partitions": {"task": "billing.make_partitions", "schedule": Every(24 * 3600.0)},
+    "old months": {"task": "billing.drop_old_months", "schedule": Every(24 * 3600.0), "options": {"expires": 3600}},
     # As often as it must say that it lives.
     "resolve": {"task": "billing.resolve_dead_holds", "schedule": Every(4.0), "options": {"expires": 4}},
     "prune": {"task": "billing.prune", "schedule": Every(600.0)},
@@ -47,5 +48,6 @@ app.conf.beat_schedule = {
     "credit": {"task": "billing.expire_credit", "schedule": Every(60.0), "options": {"expires": 60}},
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
+    "exports": {"task": "gateway.store_exports", "schedule": Every(300.0), "options": {"expires": 300}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},
 }

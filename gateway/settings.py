@@ -88,6 +88,8 @@ DATABASES = {"default": orm_database()}
 
 # --- the API --------------------------------------------------------------------------------------------------------
 SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))
+# Below which folder schedules may store exports; empty: they store them in buckets alone.
+EXPORT_DIR = Path(env.str("EXPORT_DIR")) if env.str("EXPORT_DIR", default="") else None
 # Exact `scheme://host:port` entries that may be dialled besides public https addresses. Empty means none.
 EGRESS_ALLOW: list[str] = env.list("EGRESS_ALLOW", default=[])
 # How many requests of one key a process works on that are not held for yet; 0: any number.

@@ -5,6 +5,7 @@ from django.db import connection
 
 from billing.crossings import note_crossings
 from gateway.alerts.delivering import deliver
+from gateway.storage.storing import store_due
 from routing.outside import outside
 
 
@@ -20,3 +21,9 @@ def alert() -> None:
     """Notes which budgets have reached a percent of theirs that is to be told, and tells it."""
     note_crossings()
     deliver(outside())
+
+
+@shared_task(name="gateway.store_exports")  # type: ignore[untyped-decorator]
+def store_exports() -> None:
+    """Stores the exports on a schedule that are due."""
+    store_due(outside())

@@ -24,6 +24,8 @@ from django.utils.dateparse import parse_date
 from accounts.console import dollars, is_operator, money, number, plain
 from accounts.models import ApiKey, Organization, Project
 from billing.closings import month_after
+from billing.exports.csv_file import CsvFile
+from billing.exports.xlsx_file import XlsxFile
 from billing.spending import (
     DIMENSIONS,
     TIMES,
@@ -35,13 +37,14 @@ from billing.spending import (
     Whose,
     by_time,
     lines,
-    lines_csv,
+    lines_file,
     rolled_up_until,
 )
 from billing.spending import books as books_of
 
 MOST_LINES = 100
 MOST_FILED = 50_000  # lines of a file, which is made in memory
+FORMATS: dict[str, type[CsvFile] | type[XlsxFile]] = {one.name: one for one in (CsvFile, XlsxFile)}
 LATE = timedelta(minutes=10)  # the worker rolls up every two minutes
 HEIGHT, STEP, BAR = 120, 20, 16  # of the chart, in its own units
 MOST_BARS = 62  # days; what is longer is drawn by month
@@ -174,20 +177,21 @@ def _nothing(request: HttpRequest, context: dict[str, Any], words: str) -> HttpR
 
 
 def export(request: HttpRequest) -> HttpResponseBase:
-    """GET: the page's lines as CSV, all of them; back to the page where they are too many."""
+    """GET: the page's lines as CSV, or as `format` says, all of them; back to the page where they are too many."""
     if not is_operator(request):
         raise PermissionDenied
     try:
         asked = asked_for(request.GET.dict(), request.GET.getlist("by"), timezone.now().date())
     except (ValueError, NoSuch):
         return redirect(f"{reverse('spend')}?{request.GET.urlencode()}")
-    found = lines_csv(asked.days, asked.whose, asked.by, MOST_FILED)
+    format = FORMATS.get(request.GET.get("format", ""), CsvFile)
+    found = lines_file(asked.days, asked.whose, asked.by, MOST_FILED, format)
     if found is None:
         messages.error(request, f"More than {MOST_FILED:,} lines: narrow the range, or tell less apart.")
         return redirect(f"{reverse('spend')}?{asked.query()}")
-    name = f"spend-{asked.days.first}-{asked.days.last}-by-{'-'.join(asked.by)}.csv"
+    name = f"spend-{asked.days.first}-{asked.days.last}-by-{'-'.join(asked.by)}.{format.suffix}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(b"".join(found), content_type="text/csv; charset=utf-8", headers=headers)
+    return HttpResponse(b"".join(found), content_type=format.media, headers=headers)
 
 
 # --- what the template is told ---------------------------------------------------------------------------------------
@@ -350,11 +354,13 @@ def _books(asked: Asked, *, thoroughly: bool) -> dict[str, Any]:
     found = books_of(asked.days, asked.whose.organization, thoroughly=thoroughly)
     if found is None:
         return {"words": "Compared is what is over: days of which nothing is on its way any more.", "level": "none"}
+    gone = found.kept is not None and found.kept > found.days.first
     sides = [("Usage rows", found.usage), ("Rollups", found.rollups), ("Ledger", found.ledger)]
     return {
         "days": found.days,
         "sides": [_side(name, side, found.rollups) for name, side in sides if side is not None],
-        "unread": found.usage is None,
+        "unread": found.usage is None and not gone,
+        "kept": str(found.kept) if gone else "",
         "late": plain(found.late) if found.late else "",
         **_verdict(found),
     }

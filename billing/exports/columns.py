@@ -44,7 +44,11 @@ class Layout:
 
     def without(self, names: Collection[str]) -> Self:
         """The same less some columns."""
-        return replace(self, columns=tuple(column for column in self.columns if column.name not in names))
+        return replace(
+            self,
+            columns=tuple(column for column in self.columns if column.name not in names),
+            sums=tuple(name for name in self.sums if name not in names),
+        )
 
     def text(self, line: str) -> str:
         """SQL of all that a generation is in a file, from the SQL of a line."""

@@ -56,6 +56,8 @@ COLUMNS = (
     "overrun",
     "metadata",
 )
+# What the operator pays, and to whom, is not the tenant's to know.
+OPERATORS = frozenset({"provider", "upstream_model", "upstream_id", "provider_cost", "tariff_version"})
 
 
 def _column(field: "Field[Any, Any]") -> Column:

@@ -478,6 +478,15 @@ begin
     -- The long sum, before the lock that every hold of this organization would wait for.
     select array_agg(s.who order by s.charge desc), array_agg(s.charge order by s.charge desc) into o_user, o_charge
       from billing_spent(v_budget, v_start, v_from, v_recent) s;
+    -- And what was dropped, months before any window but that of 'total' begins; whose it was among end users nobody knows.
+    if v_budget.period = 'total' and v_budget.end_user = '' then
+        select array_append(o_user, null::text), array_append(o_charge, coalesce(sum(r.charge), 0)) into o_user, o_charge
+          from billing_spendrollup r
+         where r.span = 'kept' and r.organization = v_budget.organization_id
+           and (v_budget.project_id is null or r.project = v_budget.project_id)
+           and (v_budget.key_id is null or r.key = v_budget.key_id)
+           and (v_budget.model = '' or r.model = v_budget.model);
+    end if;
     v_users := case when v_budget.end_user <> '*' then array[nullif(v_budget.end_user, '')]
                     else o_user || array(
                         select s.who from billing_spent(v_budget, v_start, greatest(v_from, v_recent), v_last) s

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from accounts.models import Scope
+from billing.exports.generations import OPERATORS
 from billing.exports.pages import FORMATS, LAYOUTS, File, joined, layout_of
 from billing.exports.streams import Gzip, takes_gzip
 from billing.ids import first_id
@@ -20,14 +21,14 @@ from gateway.wire.errors import InvalidRequest
 
 PAGE = 1_000  # rows, some 400 KB, and 10 ms of the database's time
 MOST_DAYS = 366
-# What the operator pays, and to whom, is not the tenant's to know.
-OPERATORS = {"provider", "upstream_model", "upstream_id", "provider_cost", "tariff_version"}
+KEPT_SINCE = """select (max(month) + interval '1 month')::date from billing_droppedmonth where "table" = 'usage'"""
 
 
 class GenerationsExport(ApiView):
     """GET /v1/exports/generations: every generation of the organization in a span of UTC days as a file, oldest first.
 
-    - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366; by default the running month
+    - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366, of which all generations are kept;
+      by default the running month
     - `layout`: `generations`, a row each, by default; `focus-1.2` or `focus-1.4`, a row for each item that is charged
     - `format`: `csv`, by default; `xlsx`; `parquet`
     - `after`: the id of the last generation of a CSV file that broke off all of whose lines are there; what comes is
@@ -46,6 +47,9 @@ class GenerationsExport(ApiView):
         await count_read(self.caller, "exports")
         last = day(request, "ending_at") or today()
         days = span(day(request, "starting_at") or last.replace(day=1), last, MOST_DAYS)
+        ((kept,),) = await read(self.caller, KEPT_SINCE, [])
+        if kept is not None and days.first < kept:
+            raise InvalidRequest(f"Generations are kept since {kept}.", param="starting_at", code="invalid_value")
         layout = layout_of(choice(request, "layout", LAYOUTS, LAYOUTS[0])).without(OPERATORS)
         format = FORMATS[choice(request, "format", tuple(FORMATS), "csv")]
         after = _id(request.GET.get("after"))

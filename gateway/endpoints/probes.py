@@ -92,6 +92,7 @@ def _show_database(here: process.Process) -> None:
     telemetry.oldest_transaction.set(here.database.oldest_seconds)
     telemetry.findings.set(here.database.findings)
     telemetry.audited.set(here.database.audited_at)
+    telemetry.exports_failing.set(here.database.exports_failing)
     telemetry.connections_wanted.set(here.database.wanted)
     telemetry.connections_allowed.set(here.database.allowed)
     for name, pool in here.pools:

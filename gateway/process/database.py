@@ -39,7 +39,9 @@ select extract(epoch from clock_timestamp())::float8,
                  union all select xmin from pg_replication_slots) o(x)
          where x is not null order by age(x) desc limit 1),
        (select count(*) from billing_auditfinding where gone_at is null),
-       (select extract(epoch from ended_at)::float8 from billing_auditstate)
+       (select extract(epoch from ended_at)::float8 from billing_auditstate),
+       (select count(*) from billing_storedexport p join billing_exportschedule s on s.id = p.schedule_id
+         where s.active and p.state = 'waiting' and p.last_error <> '')
 """
 
 
@@ -86,6 +88,7 @@ class Database:
         self.oldest_seconds = 0.0  # how long the oldest open transaction has been seen, at least
         self.findings = 0  # of the auditor that are open
         self.audited_at = 0.0  # when it ended last; 0: never
+        self.exports_failing = 0  # periods of schedules that could not be stored yet
         self.wanted = 0  # connections that all living processes like this one may have together
         self.allowed = 0  # by the server and the role
         self._pools = pools
@@ -115,8 +118,9 @@ class Database:
     async def look(self) -> None:
         """Looks now. Raises `DatabaseAway`."""
         sent = self._clock()
-        ((clock, most, most_of_role, processes, oldest, findings, audited),) = await self._pools.errands.call(QUERY, [])
+        (found,) = await self._pools.errands.call(QUERY, [])
         got = self._clock()
+        clock, most, most_of_role, processes, oldest, findings, audited, self.exports_failing = found
         # It was read at some moment between: what is surely not the way's.
         self.ahead = sent - clock if sent > clock else min(0.0, got - clock)
         self.allowed = most if most_of_role is None else min(most, most_of_role)

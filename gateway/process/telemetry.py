@@ -90,6 +90,7 @@ oldest_transaction = Gauge(
 )
 findings = Gauge("meterline_audit_findings", "What does not agree in the books, by the last audit.")
 audited = Gauge("meterline_audit_timestamp_seconds", "When the books were audited last; 0: never.")
+exports_failing = Gauge("meterline_exports_failing", "Periods of scheduled exports whose last try failed.")
 hold_patience = Gauge("meterline_hold_patience_seconds", "How long a request waits for its hold.")
 
 # A metric's child, looked up once: `labels` checks and hashes its arguments at each call.

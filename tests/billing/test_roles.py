@@ -51,6 +51,9 @@ APP_WRITES = {
     "billing_reconciliation": set(),
     "billing_reconciliationline": set(),
     "billing_statement": set(),
+    "billing_storedexport": {"insert", "update"},
+    "billing_retention": set(),
+    "billing_droppedmonth": set(),
     "accounts_change": {"delete"},
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_spendrollup": {"insert", "update", "delete"},
@@ -62,13 +65,14 @@ APP_WRITES = {
     "routing_replay": {"update", "delete"},
 }
 # What the console does to these: an operator closes a month, asks for a re-pricing, compares a bill, issues
-# statements, ends a rest, and with an offer goes its history.
+# statements, says how long usage is kept, ends a rest, and with an offer goes its history.
 CONSOLE_TOO = {
     "billing_closedmonth": {"insert"},
     "billing_repricing": {"insert"},
     "billing_reconciliation": {"insert"},
     "billing_reconciliationline": {"insert"},
     "billing_statement": {"insert"},
+    "billing_retention": {"update"},
     "routing_ejection": {"update", "delete"},
     "routing_replay": {"insert", "update", "delete"},
 }
@@ -215,6 +219,8 @@ FRAMEWORK = {
 AS_OWNER = {
     "accounts_note_change": None,
     "billing_make_partitions": "app",
+    "billing_lock_month": "app",
+    "billing_drop_month": "app",
     "billing_seal": "app",
     "billing_apply_repricing": "app",
     "billing_sum_closed": "app",

@@ -22,6 +22,7 @@ from billing.models import (
     Counter,
     CreditKind,
     Delivery,
+    ExportSchedule,
     Hold,
     Lease,
     LedgerEntry,
@@ -186,8 +187,11 @@ def mess(alice: Tenant) -> Iterator[Mess]:
 def test_every_scheduled_task_is_known() -> None:
     product.loader.import_default_modules()
     ours = {name for name in product.tasks if not name.startswith("celery.")}
-    billings = {"audit", "expire_credit", "make_partitions", "prune", "resolve_dead_holds", "roll_up_usage", "seal"}
-    gateways = {"gateway.alert", "gateway.prune_files"}
+    billings = {
+        *("audit", "drop_old_months", "expire_credit", "make_partitions", "prune"),
+        *("resolve_dead_holds", "roll_up_usage", "seal"),
+    }
+    gateways = {"gateway.alert", "gateway.prune_files", "gateway.store_exports"}
     routings = {"routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
     asked_for = {"routing.replay", "billing.count_repricing", "billing.apply_repricing"}  # by somebody, when they like
@@ -329,6 +333,20 @@ def test_credit_whose_time_is_over_is_taken_by_the_worker(worker: Worker, alice:
     assert balance(alice.organization.pk) == Balance(*map(Decimal, (2, 0, 2, 0)))
     rows = LedgerEntry.objects.filter(organization=alice.organization.pk, kind="expired")
     assert [row.amount for row in rows] == [2]
+
+
+def test_what_is_due_of_a_schedule_is_stored_by_the_worker(worker: Worker, alice: Tenant) -> None:
+    """As far as a folder goes; `tests/storage` has the rest."""
+    first = (datetime.now(UTC) - timedelta(days=3)).date()
+    made = ExportSchedule.objects.create(
+        name=alice.organization.slug, organization=alice.organization, kind="folder", first=first
+    )
+    worker.run("billing.seal", "gateway.store_exports", "gateway.store_exports")
+    ExportSchedule.objects.filter(pk=made.pk).update(active=False)
+    stored = [(row.start, row.state, row.tries, row.rows) for row in made.periods.order_by("start")]
+    assert stored[0] == (first, "stored", 1, 0) and all(row[1:3] == ("stored", 1) for row in stored)
+    files = {path.name for path in (worker.exports / made.name).iterdir()}
+    assert files == {f"generations-{start}.csv{end}" for start, *_ in stored for end in ("", ".json")}
 
 
 def test_without_a_gateway_the_worker_ends_their_holds_within_half_a_minute() -> None:

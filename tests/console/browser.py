@@ -26,6 +26,7 @@ from billing.models import (
     CreditKind,
     Crossing,
     Delivery,
+    ExportSchedule,
     Hold,
     Lease,
     LedgerEntry,
@@ -35,7 +36,9 @@ from billing.models import (
     Recipient,
     Reconciliation,
     Repricing,
+    Retention,
     Statement,
+    StoredExport,
     Tariff,
     TariffVersion,
     Terms,
@@ -180,6 +183,9 @@ PAGES = (
     Repricing,
     Reconciliation,
     Statement,
+    ExportSchedule,
+    StoredExport,
+    Retention,
     AuditFinding,
     Hold,
     Lease,
@@ -189,9 +195,21 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, AuditFinding, Hold, Lease)
-NEVER_ADDED = (*READ_ONLY, PriceProposal)
-KEPT = (User, Organization, Project, ApiKey, ClosedMonth, Prepaid, PriceProposal, Repricing, Statement)
+READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
+NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
+KEPT = (
+    User,
+    Organization,
+    Project,
+    ApiKey,
+    ClosedMonth,
+    Prepaid,
+    PriceProposal,
+    Repricing,
+    Statement,
+    ExportSchedule,
+    Retention,
+)
 
 Rows = dict[type[models.Model], models.Model]
 
@@ -255,6 +273,7 @@ def make_rows(tenant: Tenant) -> Rows:
     """A row of every page."""
     slug, now = tenant.organization.slug, timezone.now()
     months = ClosedMonth.objects.count()  # so long ago that nothing is of them
+    schedule = ExportSchedule.objects.create(name=slug, organization=tenant.organization, kind="folder", active=False)
     tariff = Tariff.objects.create(slug=slug)
     version = tariff.versions.create(effective_from=now + timedelta(days=1))
     version.rates.create(item="input", cost=Decimal(1), charge=Decimal(2))
@@ -312,6 +331,9 @@ def make_rows(tenant: Tenant) -> Rows:
             total=Decimal(0),
             issued_by=slug,
         ),
+        ExportSchedule: schedule,
+        StoredExport: StoredExport.objects.create(schedule=schedule, start=now.date(), next_try_at=now),
+        Retention: Retention.objects.get(pk="usage"),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),

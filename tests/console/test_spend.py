@@ -21,6 +21,7 @@ from billing.models import LateHour, Mark, SpendRollup
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
 from billing.spending import Days, Whose
+from tests.billing.test_export_formats import sheets
 from tests.console.browser import console, context_of, exact
 from tests.stage.books import forced, spend
 from tests.stage.cast import NOBODYS, Tenant, make_key
@@ -211,6 +212,23 @@ def test_the_file_is_what_is_seen_and_no_cell_is_a_formula(months_of_alice: Tena
     }  # fmt: skip
     total = shown({**months(), **of(months_of_alice)})["total"]
     assert f"${sum((Decimal(row['charge']) for row in rows), Decimal(0)).normalize():f}" == exact(total["charge"])
+
+
+def test_the_workbook_has_the_cells_of_the_csv_file_typed(months_of_alice: Tenant) -> None:
+    roll(months_of_alice, SECOND, model='=HYPERLINK("x")', provider="<&>", charge=Decimal("0.25"))
+    asked = {**months(), **of(months_of_alice), "by": ["model", "provider", "month"]}
+    client = console()
+    response = client.get(EXPORT, {**asked, "format": "xlsx"})
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    assert (response.status_code, response["Content-Type"]) == (200, kind)
+    assert response["Content-Disposition"].endswith('-by-model-provider-month.xlsx"')
+    (rows,) = sheets(response.content).values()
+    plain = list(csv.reader(io.StringIO(client.get(EXPORT, asked).content.decode(), newline=""), strict=True))
+    assert [[text for _, _, text in row] for row in rows] == [[text.removeprefix("'") for text in row] for row in plain]
+    assert [kind for kind, _, _ in rows[1]][:3] == ["inlineStr"] * 3 and rows[1][0][2] != ""
+    formula = next(row for row in rows if row[0][2].startswith("="))
+    assert formula[0][:2] == ("inlineStr", "0") and formula[6] == ("n", "0", "0.250000000000")
+    assert client.get(EXPORT, {**asked, "format": "none"})["Content-Type"] == "text/csv; charset=utf-8"
 
 
 def test_a_file_that_would_be_too_long_is_refused_and_a_page_says_that_there_is_more(

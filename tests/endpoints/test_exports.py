@@ -14,6 +14,7 @@ import pytest
 
 from billing.exports.generations import COLUMNS
 from billing.exports.manifest import READERS
+from billing.models import DroppedMonth
 from tests.console.browser import make_usage
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
@@ -177,3 +178,16 @@ def test_what_makes_no_sense_is_refused_by_name(
 ) -> None:
     refused = get(gateway, key(gateway, alice, "export"), **asked)
     assert (refused.status_code, error(refused)["param"]) == (400, param)
+
+
+def test_days_that_are_not_kept_are_refused_not_left_out(gateway: Gateway, alice: Tenant) -> None:
+    secret = key(gateway, alice, "export")
+    dropped = DroppedMonth.objects.create(table="usage", month=BORDER.date().replace(month=7), rows=0)
+    try:
+        answer = get(gateway, secret, **JULY)
+        assert (answer.status_code, error(answer)["param"]) == (400, "starting_at")
+        assert "kept since 2026-08-01" in error(answer)["message"]
+        assert rows(get(gateway, secret, starting_at="2026-08-01", ending_at="2026-08-31")) == []
+    finally:
+        dropped.delete()
+    assert rows(get(gateway, secret, **JULY)) == []

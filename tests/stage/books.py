@@ -30,10 +30,8 @@ def _books() -> str:
     url = urlunsplit(urlsplit(owner_url())._replace(path=f"/test_books_{secrets.token_hex(4)}"))
     with database(owner_url()) as owner:
         owner.execute(sql.SQL("create database {}").format(sql.Identifier(urlsplit(url).path[1:])))
-    with speaking_to(url):
-        with migrating():
-            call_command("migrate", verbosity=0)
-        make_partitions()
+    with speaking_to(url), migrating():
+        call_command("migrate", verbosity=0)
     return url
 
 
@@ -47,24 +45,29 @@ def fresh_books() -> Iterator[None]:
         yield
 
 
-def make_partitions() -> None:
-    """Partitions for some months that have been, which the product made when they were to come."""
+def make_partitions(owner: "psycopg.Connection[Any]") -> None:
+    """Partitions for some months that have been, which the product made when they were to come; those that are there
+    stay.
+    """
     end = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     for _ in range(4):
         start = (end - timedelta(days=1)).replace(day=1)
-        forced(
-            f"create table billing_usage_{start:%Y_%m} partition of billing_usage"
-            f" for values from ('{first_id(start)}') to ('{first_id(end)}')"
-        )
+        for table in ("billing_usage", "billing_attempt"):
+            made = (
+                f"create table if not exists {table}_{start:%Y_%m} partition of {table}"
+                f" for values from ('{first_id(start)}') to ('{first_id(end)}')"
+            )
+            owner.execute(made.encode())
         end = start
 
 
 def empty() -> None:
-    """Nothing used, posted, credited, priced anew, sealed, audited, closed or stated."""
+    """Nothing used, posted, credited, priced anew, sealed, audited, closed, stated or dropped."""
     forced(
-        "truncate billing_usage, billing_ledgerentry, billing_ledgerblock, billing_accountday, billing_usagerollup,"
-        " billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate, billing_mark,"
-        " billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum, billing_prepaid"
+        "truncate billing_usage, billing_attempt, billing_ledgerentry, billing_ledgerblock, billing_accountday,"
+        " billing_usagerollup, billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate,"
+        " billing_mark, billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum,"
+        " billing_prepaid, billing_droppedmonth"
     )
     forced("delete from billing_counter where period = 'balance'")
     with database(owner_url()) as owner:  # nobody else may
@@ -73,6 +76,8 @@ def empty() -> None:
             owner.execute(f"alter table {kept} disable trigger {trigger}".encode())
             owner.execute(f"truncate billing_{table}".encode())
             owner.execute(f"alter table {kept} enable trigger {trigger}".encode())
+        owner.execute("update billing_retention set months = null")
+        make_partitions(owner)
 
 
 def spend(tenant: Tenant, at: datetime, **fields: Any) -> Usage:

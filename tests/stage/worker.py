@@ -22,6 +22,7 @@ class Worker:
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path, spool: Path, sender: Celery) -> None:
         self.process = process
         self.spool = spool
+        self.exports = spool.with_name("exports")
         self._log = log
         self._sender = sender
 
@@ -51,7 +52,8 @@ class Worker:
 
 @contextmanager
 def working(folder: Path, *, beat: bool = False) -> Iterator[Worker]:
-    """A worker, started as a deployment does it but for its queue, which no other worker reads. Logs in `folder`.
+    """A worker, started as a deployment does it but for its queue, which no other worker reads. Logs in `folder`, and
+    stores exports below it.
 
     With `beat` there is one, too, that sends what is due to that queue.
     """
@@ -59,7 +61,7 @@ def working(folder: Path, *, beat: bool = False) -> Iterator[Worker]:
     log, spool = folder / "worker.log", folder / "spool"
     spool.mkdir()
     command = [*CELERY, "worker", "--concurrency", "1"]
-    env = environment(SPOOL_DIR=str(spool)) | {"DATABASE_ROLE": "app"}
+    env = environment(SPOOL_DIR=str(spool), EXPORT_DIR=str(folder / "exports")) | {"DATABASE_ROLE": "app"}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--queues", queue, "--hostname", f"{queue}@%h", "--loglevel", "INFO", "--without-gossip",
@@ -71,7 +73,7 @@ def working(folder: Path, *, beat: bool = False) -> Iterator[Worker]:
             subprocess.Popen([*others, f"task.default_queue={queue}"], cwd=ROOT, env=env, stdout=output, stderr=output)
             for _ in range(beat)
         ]
-    sender = Celery("tests", broker=settings.REDIS_URL)
+    sender = Celery("tests", broker=settings.REDIS_URL, set_as_current=False)
     sender.conf.task_default_queue = queue
     sender.conf.task_ignore_result = True
     found = Worker(process, log, spool, sender)

@@ -15,6 +15,7 @@ from billing.console.filters import Range
 from billing.exports.manifest import manifest, resumed
 from billing.exports.pages import FORMATS, LAYOUTS, layout_of, pages
 from billing.models import Usage
+from billing.retention import is_kept
 from routing.starter.progress import Progress
 
 
@@ -46,6 +47,8 @@ class Command(BaseCommand):
             raise CommandError("--from is after --to.")
         if end > datetime.now(UTC):
             raise CommandError("--to is not over yet: what is still to come would be missing.")
+        if not is_kept(first):
+            raise CommandError("Not all usage of these days is kept any more.")
         if file.exists():
             raise CommandError(f"{file} is there already.")
         found = Range(begin, end).narrow(Usage.objects.all())

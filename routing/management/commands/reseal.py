@@ -10,20 +10,24 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 
 from accounts.sealing import CannotOpen, is_current, seal
-from billing.models import Recipient
+from billing.models import ExportSchedule, Recipient
 from routing.models import Credential
 from routing.starter.progress import Progress
 
 BATCH = 200
 NAMED = 20
 # What holds sealed text, and what else is read to know where that lies.
-TABLES: dict[type[Model], tuple[str, ...]] = {Credential: ("provider",), Recipient: ("organization",)}
+TABLES: dict[type[Model], tuple[str, ...]] = {
+    Credential: ("provider",),
+    Recipient: ("organization",),
+    ExportSchedule: ("organization",),
+}
 
 
 class Command(BaseCommand):
     help = (
-        "Seals provider credentials and the secrets of webhooks under the first sealing key. May be stopped and run "
-        "again at any time: what is sealed already is passed over."
+        "Seals provider credentials, the secrets of webhooks and the keys of buckets under the first sealing key. May "
+        "be stopped and run again at any time: what is sealed already is passed over."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
