@@ -108,9 +108,10 @@ async def under_load(
     tenant: Tenant,
     models: list[Model],
     simulated: SimulatedProvider,
+    opened: Callable[[], bool],
     away: Callable[[], tuple[float, float]],
 ) -> Outage:
-    """Steady load over all gateways, and streams that are open when it begins; `away` returns when it is over."""
+    """Steady load over all gateways, and streams that are `opened` when it begins; `away` returns when it is over."""
     over = asyncio.Event()
     quick, slow, held = models
     async with Clients() as clients:
@@ -124,11 +125,11 @@ async def under_load(
         await asyncio.sleep(1)
         streams = [
             asyncio.create_task(
-                clients.ask(gateways[number % len(gateways)].url, tenant.secret, model.slug, stream=stream)
+                clients.insist(gateways[number % len(gateways)].url, tenant.secret, model.slug, stream=stream)
             )
             for number, (model, stream) in enumerate([(slow, True), (held, True), (slow, False), (held, True)] * 4)
         ]
-        await asyncio.to_thread(simulated.until, 10.0, waiting=8)
+        await asyncio.to_thread(until, opened, 20)
         began, ended = await asyncio.to_thread(away)
         back = time.monotonic()
         simulated.release()  # these were open all the time
@@ -148,8 +149,13 @@ def test_a_while_without_it(
 ) -> None:
     provider = make_provider(simulated.base_url)
     pace = round(AWAY_SECONDS * 10)  # ms: the second ends while it is away
-    names = ("tokens=2", f"tokens=40&pace={pace}ms", "hold=3&tokens=6")
-    models = [make_model(provider, f"away-{provider.slug}-{n}?{name}") for n, name in enumerate(names)]
+    does = ("tokens=2", f"tokens=40&pace={pace}ms", "hold=3&tokens=6")
+    names = [f"away-{provider.slug}-{number}?{what}" for number, what in enumerate(does)]
+    models = [make_model(provider, name) for name in names]
+
+    def opened() -> bool:
+        asked = simulated.state()["requests"]
+        return bool(asked.get(names[1], 0) == 8 and simulated.state()["waiting"] == 8)
 
     def away() -> tuple[float, float]:
         with kind(own):
@@ -160,7 +166,7 @@ def test_a_while_without_it(
 
     with running(tmp_path, 2, EGRESS_ALLOW=simulated.url, **own.urls) as gateways:
         connection.close()  # the ORM's would be a dead one
-        found = run(under_load(gateways, tenant, models, simulated, away))
+        found = run(under_load(gateways, tenant, models, simulated, opened, away))
         until(lambda: not Hold.objects.filter(organization=tenant.organization.pk).exists(), 20)
         until(lambda: all(gateway.readiness().get("spooled") == 0 for gateway in gateways), 20)
 
