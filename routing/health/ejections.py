@@ -8,7 +8,7 @@ from typing import Any
 
 from routing.health.breaker import LONGEST_REST, PROBE_SECONDS, Subject
 from routing.health.faults import Fault
-from routing.health.rests import REMEMBERED, Heard
+from routing.health.rests import CLOCKS, REMEMBERED, Heard
 
 TABLE = "routing_ejection"
 _CAUSES = {fault.value: fault for fault in Fault}
@@ -62,7 +62,8 @@ returning 1
 """
 
 # Parameters: offer, credential, process, seconds. Of several processes the row's lock lets one through; the others
-# then see its probe. A process that asks again, not having heard the answer, gets the same one.
+# then see its probe. A process that asks again, not having heard the answer, gets the same one. To the one whose rest it
+# was it ends a little before it does by the row, which was written later.
 CLAIM = f"""
 with wanted as (select %s::bigint as offer, %s::uuid as credential, %s::uuid as process, %s::float8 as seconds),
      claimed as (
@@ -70,7 +71,7 @@ with wanted as (select %s::bigint as offer, %s::uuid as credential, %s::uuid as 
        set probed_until = clock_timestamp() + make_interval(secs => w.seconds), probed_by = w.process
       from wanted w
      where e.offer_id is not distinct from w.offer and e.credential_id is not distinct from w.credential
-       and e.closed_at is null and (e.until <= clock_timestamp() or {_SET_BACK})
+       and e.closed_at is null and (e.until <= clock_timestamp() + make_interval(secs => {CLOCKS}) or {_SET_BACK})
        and (e.probed_until is null or e.probed_by = w.process or e.probed_until <= clock_timestamp()
             or e.probed_until > clock_timestamp() + make_interval(secs => w.seconds))
     returning 1)

@@ -205,6 +205,8 @@ class Rests:
             until = now + row.seconds
             if before is not None and before.unheard and until < before.until - CLOCKS:
                 continue  # what this process decided is still on its way to where the row was read from
+            if before is not None and before.unheard and row.count == before.count and until <= before.until + CLOCKS:
+                until = min(until, before.until)  # its way there and back is no reason: a client was told when it ends
             since = now if before is None else before.since
             self.open[row.subject] = Rest(
                 row.subject, row.cause, since, until, row.count, now + row.probed_seconds, tenant=row.tenant

@@ -316,8 +316,11 @@ def test_what_this_process_just_decided_is_not_undone_by_older_news() -> None:
     eject(health, offer, 100.0)
     health.hear([Heard(subject, Fault.TIMEOUT, -5.0, 0.0, 1, False)], 100.1)
     assert one(health, offer, 100.1)[::2][:2] == (State.RESTING, 110.0)
-    health.hear([Heard(subject, Fault.SERVER_ERROR, 9.9, 0.0, 1, False)], 100.2)  # it comes back
-    assert one(health, offer, 100.2).until == pytest.approx(110.1)
+    # It comes back, a little later: who was told that it ends at 110 may ask then.
+    health.hear([Heard(subject, Fault.SERVER_ERROR, 9.9, 0.0, 1, False)], 100.2)
+    assert one(health, offer, 100.2).until == 110.0
+    health.hear([Heard(subject, Fault.SERVER_ERROR, 9.9, 0.0, 1, False)], 100.3)  # another process's
+    assert one(health, offer, 100.3).until == pytest.approx(110.2)
     health.hear([Heard(subject, Fault.SERVER_ERROR, -1.0, 0.0, 1, False)], 100.3)
     assert one(health, offer, 100.3).state is State.PROBE
 
