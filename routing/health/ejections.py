@@ -62,8 +62,8 @@ returning 1
 """
 
 # Parameters: offer, credential, process, seconds. Of several processes the row's lock lets one through; the others
-# then see its probe. A process that asks again, not having heard the answer, gets the same one. To the one whose rest it
-# was it ends a little before it does by the row, which was written later.
+# then see its probe. A process that asks again, not having heard the answer, gets the same one. To the one that decided
+# the rest it ends a little before it does by the row, which was written later.
 CLAIM = f"""
 with wanted as (select %s::bigint as offer, %s::uuid as credential, %s::uuid as process, %s::float8 as seconds),
      claimed as (
