@@ -258,7 +258,7 @@ class LeasePage(Record):
     """Gateway processes, whose holds the others resolve when they fall silent, and the worker that helps with it."""
 
     list_display = ("host", "pid", "kind", "state", "started_at", "heartbeat_at")
-    ordering = ("-heartbeat_at",)
+    ordering = ("-started_at",)  # those that live would change places with every beat
     search_fields = ()
 
     def get_queryset(self, request: HttpRequest) -> Any:

@@ -313,8 +313,11 @@ def three(database: None) -> Iterator[list[Rows]]:
         rows[Hold].delete()
 
 
-# Of retention there are two rows, ever.
-@pytest.mark.parametrize("model", [one for one in PAGES if one is not Retention], ids=lambda model: model.__name__)
+# Of retention there are two rows, ever; leases come and go with the processes of this run.
+WALKED = [one for one in PAGES if one not in (Lease, Retention)]
+
+
+@pytest.mark.parametrize("model", WALKED, ids=lambda model: model.__name__)
 def test_a_list_that_is_walked_by_its_links_keeps_what_was_asked(
     model: type[models.Model], three: list[Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
