@@ -10,6 +10,8 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 class Migration(migrations.Migration):
     dependencies = [("billing", "0030_credit")]
     operations = [
+        # The view and what it reads, in the order in which a hold locks them: else each would wait for the other.
+        migrations.RunSQL("lock table billing_rule in access exclusive mode", migrations.RunSQL.noop),
         migrations.AddField(
             "budget",
             "model",
