@@ -26,7 +26,8 @@ MAX_PROMPTS = 2048  # As OpenAI's.
 MAX_TOKEN = 2**31 - 1
 MOST_TOKENS = 300_000  # of a request, where they come as tokens; as OpenAI's
 MOST_VALUES = MOST_TOKENS + 1_000 + MAX_PROMPTS  # of a body: those, and what is beside them
-_OWN_CHECKS = {name: CHECKS[name] for name in ("usage", "include_reasoning")}
+# Of what a provider may not know: what the gateway itself reads, or keeps with the plan.
+_OWN_CHECKS = {name: CHECKS[name] for name in ("usage", "include_reasoning", "service_tier")}
 
 
 class Prompts(NamedTuple):
@@ -69,8 +70,8 @@ def opened(value: Any, dialect: Dialect, *, reads: str, checks: Mapping[str, Che
             UNSUPPORTED,
         )
     for name, check in (*checks.items(), *_OWN_CHECKS.items()):
-        if name in body:
-            check(body[name])
+        if (inner := body.get(name)) is not None:
+            check(inner)
     return Opened(body, model, prompts, unknown)
 
 

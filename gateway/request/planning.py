@@ -258,7 +258,7 @@ def _chosen(
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
     native, built_in = _native(asked, caller)
     kept = asked.spoken.kept if asked.spoken is not None else None
-    service = asked.body.get(SERVICE)  # of an embedding nobody checks what it is
+    service = asked.body.get(SERVICE)
     return Wanted(
         asked.text_bytes,
         asked.output_cap if asked.output_cap is not None else caller.default_output_cap,
@@ -279,7 +279,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         built_in=built_in,
         account=kept.account if kept is not None else "",
         kept_tokens=kept.tokens if kept is not None else 0,
-        service=service.lower() if type(service) is str and service != "auto" else "",
+        service=service.lower() if service and service != "auto" else "",
     )
 
 

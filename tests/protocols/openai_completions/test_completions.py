@@ -125,6 +125,8 @@ def test_every_form_of_prompt(asked: dict[str, Any], choices: int, written: int,
         (ask(model_routing_config={}), "model_routing_config"),
         (ask(provider={"routing": {"type": "best"}}), "provider.routing.type"),
         (ask(usage={}), "usage.include"),
+        (ask(service_tier="x" * 513), "service_tier"),
+        (ask(service_tier=["flex"]), "service_tier"),
         (ask(base_url="https://evil.example"), "base_url"),
     ),
 )

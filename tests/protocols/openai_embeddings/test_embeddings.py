@@ -116,6 +116,8 @@ def test_every_form_of_input(input: Any, inputs: int, most_tokens: int) -> None:
         (ask(dimensions=1.0), "dimensions"),
         (ask(encoding_format="int8"), "encoding_format"),
         (ask(user=7), "user"),
+        (ask(service_tier="x" * 513), "service_tier"),
+        (ask(service_tier=["flex"]), "service_tier"),
         (ask(api_key="sk-1"), "api_key"),
         (ask(model_routing_config={}), "model_routing_config"),
         (ask(provider={"routing": {"providers": []}}), "provider.routing.providers"),
