@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.db.models import Sum
 from psycopg.errors import InsufficientPrivilege, RaiseException
 
 from accounts.models import Organization
@@ -25,6 +26,7 @@ from billing.models import (
     Budget,
     ClosedMonth,
     Counter,
+    CreditKind,
     DroppedMonth,
     ExportSchedule,
     LateHour,
@@ -35,6 +37,7 @@ from billing.models import (
     Usage,
     UsageRollup,
 )
+from billing.prepaid import grant
 from billing.reconciling import reconcile
 from billing.retention import kept_since
 from billing.rollups import COUNTED, SPENT, roll_up_usage
@@ -168,6 +171,27 @@ def test_a_month_goes_and_every_book_stays_as_it_was(alice: Tenant) -> None:
     assert f"Usage rows are kept since {found.kept}" in page and "They agree to the last digit." in page
     budget = Budget.objects.create(organization=organization, period="total", amount=Decimal(100))
     assert Counter.objects.get(subject=budget.subject, measure="money").used == all_charged
+    mine = Usage.objects.filter(organization=organization.pk, model="lab/other")
+    assert not mine.exists()  # its one generation is of the month that went
+    Budget.objects.create(organization=organization, period="total", amount=Decimal(100), model="lab/other")
+    assert Counter.objects.get(owner=budget.subject, model="lab/other").used == Decimal("0.00132")
+
+
+def test_what_a_balance_has_paid_is_known_when_its_month_is_gone(alice: Tenant) -> None:
+    """It is prepaid since before the month."""
+    charged = Usage.objects.filter(organization=alice.organization.pk).aggregate(sum=Sum("charge"))["sum"]
+    grant(alice.organization, CreditKind.TOP_UP, Decimal(1), "all of it", "finance", begin=True)
+    balance = Counter.objects.filter(subject=alice.organization.pk, period="balance")
+    balance.update(used=charged)
+    forced("update billing_prepaid set since = %s where organization_id = %s", month(5), alice.organization.pk)
+    with worker():
+        drop_old()
+    seal()
+    audit()
+    assert findings() == []
+    balance.update(used=charged + UNIT)
+    audit()
+    assert findings() == [("prepaid", f"use of the balance of {alice.organization.pk}")]
 
 
 def test_what_settles_after_all_is_added_to_what_was_kept_and_all_of_it_is_audited(alice: Tenant) -> None:

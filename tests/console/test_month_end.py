@@ -34,7 +34,7 @@ THIS = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=
 LAST = THIS - timedelta(days=10)  # a moment of the month that is over
 MONTH = date(LAST.year, LAST.month, 1)
 CALLS = 4  # of each model by each tenant
-PRICES = {"small": (Fraction("0.15"), Fraction("0.6")), "large": (Fraction("2.5"), Fraction(10))}  # a million tokens
+PRICES = {"small": ("0.15", "0.6"), "large": ("2.5", "10")}  # of a million tokens, in and out
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def spend(server: Gateway, simulated: SimulatedProvider, tenant: Tenant) -> Frac
     """Calls of every model, streamed and not; what the provider's own bill makes of them at our prices, in dollars."""
     models = {}
     for name, (input, output) in PRICES.items():
-        tariff = make_tariff(input=str(Decimal(str(float(input)))), output=str(Decimal(str(float(output)))))
+        tariff = make_tariff(input=input, output=output)
         upstream = f"{name}-{tenant.organization.slug}?tokens=37&prompt=1001"
         models[upstream] = make_model(make_provider(simulated.base_url), upstream, tariff).slug
     synchronize(server)
@@ -120,8 +120,8 @@ def spend(server: Gateway, simulated: SimulatedProvider, tenant: Tenant) -> Frac
     total = Fraction(0)
     for line in simulated.bill():
         if line["model"] in models:
-            input, output = PRICES[line["model"].partition("-")[0]]
-            total += (line["prompt_tokens"] * input + line["completion_tokens"] * output) / 10**6
+            read, written = map(Fraction, PRICES[line["model"].partition("-")[0]])
+            total += (line["prompt_tokens"] * read + line["completion_tokens"] * written) / 10**6
     return total
 
 

@@ -98,11 +98,9 @@ class Window:
 
     def type(self, **words: str) -> None:
         """Fills the fields of these names and sends their form; returns once another page has come."""
-        from selenium.webdriver.common.by import By
-
-        page = self.driver.find_element(By.TAG_NAME, "html")
+        page = self.driver.find_element("tag name", "html")
         for name, value in words.items():
-            field = self.driver.find_element(By.NAME, name)
+            field = self.driver.find_element("name", name)
             field.clear()
             field.send_keys(value)
         field.submit()
@@ -110,9 +108,7 @@ class Window:
 
     def follow(self, text: str) -> None:
         """Clicks the link of the page's content that says `text`; returns once another page has come."""
-        from selenium.webdriver.common.by import By
-
-        page = self.driver.find_element(By.TAG_NAME, "html")
+        page = self.driver.find_element("tag name", "html")
         self._link(text).click()
         self._until_gone(page)
 
@@ -125,15 +121,11 @@ class Window:
 
     def words(self, selector: str) -> str:
         """What can be read there."""
-        from selenium.webdriver.common.by import By
-
-        return self.driver.find_element(By.CSS_SELECTOR, selector).text
+        return self.driver.find_element("css selector", selector).text
 
     def _link(self, text: str) -> Any:
-        from selenium.webdriver.common.by import By
-
         return self.driver.find_element(
-            By.XPATH, f"//a[contains(normalize-space(.), '{text}')][not(ancestor::*[@id='nav-sidebar-inner'])]"
+            "xpath", f"//a[contains(normalize-space(.), '{text}')][not(ancestor::*[@id='nav-sidebar-inner'])]"
         )
 
     def _until_gone(self, page: Any) -> None:
