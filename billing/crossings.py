@@ -13,7 +13,7 @@ last seconds.
 
 from django.db import connection, transaction
 
-RETENTION_DAYS = 90  # longer than any period but the one for ever, whose crossings stay
+RETENTION_DAYS = 90  # longer than any period but the one for ever, whose crossings stay, as do the last credit's
 
 NOTE = """
 with recipient as materialized (
@@ -97,7 +97,9 @@ def prune_crossings() -> None:
         )
         cursor.execute(
             "delete from billing_crossing c where c.crossed_at < now() - make_interval(days => %s)"
-            " and c.period not in ('total', 'balance')"
+            " and c.period <> 'total'"
+            " and not exists (select 1 from billing_prepaid p where c.period = 'balance'"
+            "                    and p.organization_id = c.organization and p.granted_at = c.period_start)"
             " and not exists (select 1 from billing_delivery d where d.crossing_id = c.id)",
             [RETENTION_DAYS],
         )

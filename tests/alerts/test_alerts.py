@@ -243,8 +243,15 @@ def test_a_low_balance_is_told_once_after_each_credit(alice: Tenant, receiver: H
         "currency": "USD",
         "credited_at": f"{prepaid.granted_at:%Y-%m-%dT%H:%M:%S.%fZ}",
     }
+    crossings = Crossing.objects.filter(subject=alice.organization.pk)
     prune_crossings()
-    assert Crossing.objects.filter(subject=alice.organization.pk).count() == 3
+    assert crossings.count() == 3
+    # Old ones are forgotten but for the last credit's, or that would be told again.
+    Delivery.objects.filter(organization=alice.organization.pk).delete()
+    crossings.update(crossed_at=timezone.now() - timedelta(days=RETENTION_DAYS, minutes=1))
+    prune_crossings()
+    assert set(crossings.values_list("period_start", "amount")) == {(prepaid.granted_at, 3), (prepaid.granted_at, 0)}
+    assert note() == 0
 
 
 def test_what_is_settled_counts_and_a_refusal_tells_nobody(alice: Tenant, receiver: Hook, tmp_path: Path) -> None:
