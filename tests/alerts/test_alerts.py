@@ -250,7 +250,10 @@ def test_a_low_balance_is_told_once_after_each_credit(alice: Tenant, receiver: H
     Delivery.objects.filter(organization=alice.organization.pk).delete()
     crossings.update(crossed_at=timezone.now() - timedelta(days=RETENTION_DAYS, minutes=1))
     prune_crossings()
-    assert set(crossings.values_list("period_start", "amount")) == {(prepaid.granted_at, 3), (prepaid.granted_at, 0)}
+    assert set(crossings.values_list("period_start", "amount")) == {
+        (prepaid.granted_at, Decimal(3)),
+        (prepaid.granted_at, Decimal(0)),
+    }
     assert note() == 0
 
 
