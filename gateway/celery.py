@@ -49,5 +49,6 @@ app.conf.beat_schedule = {
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
     "exports": {"task": "gateway.store_exports", "schedule": Every(300.0), "options": {"expires": 300}},
+    "refused": {"task": "gateway.prune_refused", "schedule": Every(60.0), "options": {"expires": 60}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},
 }

@@ -1,4 +1,4 @@
-"""What the API keeps of its own: files that clients upload, and how often keys read the books."""
+"""What the API keeps of its own: files that clients upload, how often keys read the books, and what was refused."""
 
 from django.db import models
 
@@ -59,3 +59,73 @@ class FilesWritten(models.Model):
 
     def __str__(self) -> str:
         return f"{self.project}: {self.bytes}"
+
+
+class Refused(models.Model):
+    """A request that was refused before anything was held for it: one of the last of its organization, or of those
+    without a key.
+
+    Written by `gateway/process/refused.py`, pruned by `gateway.prune_refused`. Names are as they were then; without a
+    known key they are empty. `code` and `message` are what the client was told.
+    """
+
+    id = models.UUIDField(primary_key=True)  # UUIDv7; the answer's `x-request-id`
+    created_at = models.DateTimeField("time")
+    organization = models.UUIDField(null=True)
+    project = models.UUIDField(null=True)
+    key = models.UUIDField(null=True)
+    organization_slug = models.TextField(blank=True)
+    project_slug = models.TextField(blank=True)
+    key_name = models.TextField(blank=True)
+    status = models.SmallIntegerField()
+    code = models.TextField("reason", blank=True)
+    message = models.TextField(blank=True)
+    method = models.TextField(blank=True)
+    path = models.TextField(blank=True)
+    model = models.TextField(blank=True)
+    address = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name = "refused request"
+        indexes = [
+            models.Index(fields=["organization", "id"], name="refused_of_an_organization"),
+            models.Index(fields=["key", "id"], name="refused_of_a_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.id.hex} ({self.status})"
+
+
+class RefusedCount(models.Model):
+    """How many requests of a key were refused in a `minute` (UTC, where it begins) for one reason, all of them.
+
+    Without a key: those that no key was known of, and of a minute's further keys when there are more than are told
+    apart.
+    """
+
+    minute = models.DateTimeField()
+    organization = models.UUIDField(null=True)
+    project = models.UUIDField(null=True)
+    key = models.UUIDField(null=True)
+    organization_slug = models.TextField(blank=True)
+    project_slug = models.TextField(blank=True)
+    key_name = models.TextField(blank=True)
+    status = models.SmallIntegerField()
+    code = models.TextField("reason", blank=True)
+    requests = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "refused requests of a minute"
+        verbose_name_plural = "refused requests by minute"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "key", "status", "code"], nulls_distinct=False, name="refused_once_a_minute"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["organization", "minute"], name="refused_minutes"),
+            models.Index(fields=["key", "minute"], name="refused_minutes_of_a_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M} {self.status} {self.code}"

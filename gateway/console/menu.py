@@ -8,6 +8,8 @@ NAVIGATION = (
         (
             ("Overview", "speed", "admin:index"),
             ("Generations", "receipt_long", "admin:billing_usage_changelist"),
+            ("Refused requests", "block", "admin:gateway_refused_changelist"),
+            ("Refused by minute", "stacked_bar_chart", "admin:gateway_refusedcount_changelist"),
             ("Health", "monitor_heart", "health_board"),
             ("Open requests", "hourglass_top", "admin:billing_hold_changelist"),
             ("Processes", "memory", "admin:billing_lease_changelist"),

@@ -28,16 +28,17 @@ NO_HEADERS: Mapping[str, str] = {}
 class Answer:
     """A whole answer: its status, its headers by their names in lower case, as ASGI has them, and its body.
 
-    One without a body, such as 204 and 304, has no `media_type`.
+    One without a body, such as 204 and 304, has no `media_type`. `error` is what a refusal tells.
     """
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "error", "headers", "status")
 
     def __init__(
         self, body: bytes, media_type: bytes | None, status: int = 200, headers: Mapping[str, str] = NO_HEADERS
     ) -> None:
         self.status = status
         self.body = body
+        self.error: GatewayError | None = None
         self.headers: dict[bytes, bytes] = {} if media_type is None else {b"content-type": media_type}
         if headers:
             self.headers.update(raw(headers))
@@ -89,6 +90,7 @@ def error_answer(error: GatewayError, request_id: str, dialect: Dialect, protoco
     client = PROTOCOLS[protocol].client
     status = client.status(error, dialect)
     answer = json_answer(client.error(error, dialect, request_id), status, error.headers)
+    answer.error = error
     if error.retry_after is not None:
         answer.headers[b"retry-after"] = b"%d" % error.retry_after
     if status == 401:

@@ -145,6 +145,8 @@ class LeanHandler(ASGIHandler):
             if share is not None and len(answer.body) > FREE_BYTES:
                 share.keep(len(answer.body))
             status = answer.status
+            if answer.error is not None and (arrival is None or not arrival.is_held):
+                _note(answer.error, status, request_id, caller, view, scope)
             await _send(answer, scope, send)
         except TimeoutError:
             return
@@ -194,6 +196,24 @@ def _request(scope: Scope, body: bytes) -> LeanRequest:
     if b"\0" in query or b"%00" in query:  # PostgreSQL takes none
         raise InvalidRequest("The query string has a NUL character.", code="invalid_query")
     return LeanRequest(scope, body)
+
+
+def _note(
+    error: GatewayError, status: int, request_id: str, caller: Caller | None, view: ApiView | None, scope: Scope
+) -> None:
+    """Has a refusal noted. What is open to everybody, such as a probe, is nobody's request."""
+    if view is not None and view.public:
+        return
+    process.current().refused.note(
+        error,
+        status,
+        request_id=request_id,
+        caller=caller,
+        method=scope["method"],
+        path=scope["path"],
+        model="" if view is None or view.call is None else view.call.asked.model,
+        address=client_address(*origin(scope)),
+    )
 
 
 def _page(scope: Scope) -> bytes:

@@ -26,6 +26,11 @@ class Arrival:
         self._key = key
         self._bounds = bounds
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held for, or over."""
+        return self._arrivals is None
+
     def held(self) -> None:
         """It is held for: others count it from now on."""
         if self._arrivals is not None:

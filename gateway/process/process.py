@@ -21,6 +21,7 @@ from gateway.process.ejections import Ejections
 from gateway.process.heavy_bodies import Parser
 from gateway.process.lengths import Lengths
 from gateway.process.published import Statistics
+from gateway.process.refused import Refused
 from gateway.process.seats import Rotations, Seats
 from gateway.process.snapshot import Snapshots
 from gateway.process.tokenizers import Tokenizers
@@ -102,6 +103,7 @@ class Process:
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.signer = Signer(self.upstream, boot_time)
         self.statistics = Statistics(self.pools.errands, self.health)
+        self.refused = Refused(self.pools.errands)
         self.leaving = False  # a stop has been asked for
         self.seats = Seats()
         self.lengths = Lengths()
@@ -123,6 +125,7 @@ class Process:
             self.snapshots.keep(),
             self.ejections.keep(),
             self.statistics.keep(),
+            self.refused.keep(),
             self.database.keep(),
             self._watch_expiry(),
         )
@@ -144,12 +147,13 @@ class Process:
         task.add_done_callback(self._seen_off.discard)
 
     async def stop(self) -> None:
-        """Ends everything, settlements last."""
+        """Ends everything, settlements last but for what is told of the refused."""
         tasks = [*self._tasks, *self._seen_off]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
+        await self.refused.stop()
         await self.pools.close()
         await self.signer.close()
         await self.upstream.close()

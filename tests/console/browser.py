@@ -45,6 +45,7 @@ from billing.models import (
     Usage,
 )
 from billing.prepaid import grant
+from gateway.models import Refused, RefusedCount
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -187,6 +188,8 @@ PAGES = (
     StoredExport,
     Retention,
     AuditFinding,
+    Refused,
+    RefusedCount,
     Hold,
     Lease,
     Provider,
@@ -195,7 +198,18 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
+READ_ONLY = (
+    Delivery,
+    Usage,
+    LedgerEntry,
+    Reconciliation,
+    StoredExport,
+    AuditFinding,
+    Refused,
+    RefusedCount,
+    Hold,
+    Lease,
+)
 NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
 KEPT = (
     User,
@@ -231,6 +245,17 @@ def make_hold(tenant: Tenant, lease: Lease, **fields: Any) -> Hold:
         "created_at": timezone.now(),
     }
     return Hold.objects.create(id=new_id(), **{**row, **fields})
+
+
+def make_refused(tenant: Tenant | None, **fields: Any) -> Refused:
+    """A refused request of the tenant's key, as the gateway notes it; of no known key without a tenant."""
+    whose: dict[str, Any] = {}
+    if tenant is not None:
+        ids = {"organization": tenant.organization.pk, "project": tenant.project.pk, "key": tenant.key.pk}
+        names = {"organization_slug": tenant.organization.slug, "project_slug": tenant.project.slug}
+        whose = {**ids, **names, "key_name": tenant.key.name}
+    told = {"status": 400, "code": "invalid_request", "message": "Not so.", "method": "POST", "path": "/v1/chat"}
+    return Refused.objects.create(**{"id": new_id(), "created_at": timezone.now(), **whose, **told, **fields})
 
 
 def make_delivery(recipient: Recipient, **fields: Any) -> Delivery:
@@ -336,6 +361,10 @@ def make_rows(tenant: Tenant) -> Rows:
         Retention: Retention.objects.get(pk="usage"),
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
+        ),
+        Refused: make_refused(tenant),
+        RefusedCount: RefusedCount.objects.create(
+            minute=now, key=tenant.key.pk, organization=tenant.organization.pk, status=429, code="limited", requests=1
         ),
         Hold: make_hold(tenant, lease),
         Lease: lease,

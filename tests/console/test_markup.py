@@ -8,6 +8,7 @@ from django.utils.html import escape
 
 from accounts.models import ApiKey, Organization, Project, User
 from billing.models import Hold, Lease, LedgerEntry, TariffVersion, Usage
+from gateway.models import Refused
 from routing.models import Credential, Model, Offer, Policy, Provider
 from tests.console.browser import PAGES, addresses, console, make_attempt, make_entry, make_rows, url
 from tests.stage.cast import make_tenant
@@ -47,6 +48,8 @@ def test_it_shows_what_others_wrote_as_text() -> None:
         TariffVersion.objects.filter(tariff__slug=slug).update(note=payload)
         Lease.objects.filter(host=slug).update(host=payload)
         Hold.objects.filter(pk=made[Hold].pk).update(model=payload)
+        told = ("message", "method", "path", "model", "address", "key_name", "organization_slug", "project_slug")
+        Refused.objects.filter(pk=made[Refused].pk).update(code=payload, **dict.fromkeys(told, payload))
         entry = make_entry(made[Usage], kind=payload, debit=payload, credit=payload)  # type: ignore[arg-type]
         texts = ("model", "provider", "upstream_model", "upstream_id", "end_user", "app", "error", "key_name")
         more = ("finish_reason", "native_finish_reason", "organization_slug", "project_slug")

@@ -1,0 +1,102 @@
+"""Console pages of requests that were refused before anything was held for them: the last, and how many a minute."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils.html import format_html
+from unfold.decorators import display
+
+from accounts.console import Record, number
+from billing.console.filters import KeyFilter, ModelFilter, NameFilter, OrganizationFilter, ProjectFilter
+from gateway.models import Refused, RefusedCount
+
+COLOURS = {"theirs": "warning", "ours": "danger"}
+
+
+class StatusFilter(NameFilter):
+    """By HTTP status, typed; nothing for what is none."""
+
+    title = "HTTP status"
+    parameter_name = "status"
+
+    def narrow(self, generations: QuerySet[Any], text: str) -> QuerySet[Any]:
+        """Those that were told this status."""
+        return (
+            generations.filter(status=int(text))
+            if text.isascii() and text.isdigit() and len(text) == 3
+            else generations.none()
+        )
+
+
+class ReasonFilter(NameFilter):
+    """By the error's code."""
+
+    title = "reason"
+    parameter_name = "code"
+
+
+class Told(Record):
+    """What both pages show of who was refused, and of what was told."""
+
+    lookups = ("organization", "project", "key", "status", "code", "model")
+
+    @display(description="Project")
+    def tenant(self, row: Any) -> str:
+        """Organization and project, as they were called then."""
+        return f"{row.organization_slug}/{row.project_slug}" if row.organization else "-"
+
+    @display(description="Key")
+    def key_link(self, row: Any) -> str:
+        """Leads to the key, by its name then."""
+        if row.key is None:
+            return "no key known"
+        url = reverse("admin:accounts_apikey_change", args=[row.key])
+        return format_html('<a href="{}" class="text-link">{}</a>', url, row.key_name)
+
+    @display(description="Status", label=COLOURS)
+    def answered(self, row: Any) -> tuple[str, str]:
+        """The HTTP status; what we could not do stands out."""
+        return "ours" if row.status >= 500 else "theirs", str(row.status)
+
+
+class RefusedPage(Told):
+    """The last refused requests, found by their `x-request-id`, and by who sent them."""
+
+    list_display = ("created_at", "answered", "code", "message", "tenant", "key_link", "request_id")
+    list_filter = (OrganizationFilter, ProjectFilter, KeyFilter, StatusFilter, ReasonFilter, ModelFilter)
+    search_help_text = "Request id (x-request-id)"
+    ordering = ("-pk",)
+    fields = (
+        "request_id",
+        "created_at",
+        "status",
+        "code",
+        "message",
+        "tenant",
+        "key_link",
+        "address",
+        "method",
+        "path",
+        "model",
+    )
+
+    @display(description="Request id")
+    def request_id(self, row: Refused) -> str:
+        """As the client got it."""
+        return row.pk.hex
+
+
+class RefusedCountPage(Told):
+    """How many were refused in each minute, of each key and for each reason."""
+
+    list_display = ("minute", "answered", "code", "count", "tenant", "key_link")
+    list_filter = (OrganizationFilter, ProjectFilter, KeyFilter, StatusFilter, ReasonFilter)
+    search_fields = ()
+    ordering = ("-minute", "-pk")
+    fields = ("minute", "status", "code", "requests", "tenant", "key_link")
+
+    @display(description="Requests")
+    def count(self, row: RefusedCount) -> str:
+        """How many."""
+        return number(row.requests)
