@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import time
@@ -58,6 +59,11 @@ class Gateway:
             return {}
         return found
 
+    def _listens(self) -> bool:
+        """Whether anything does at the port: asked many times, and a request that fails costs more."""
+        with socket.socket() as line:
+            return line.connect_ex(("127.0.0.1", self.port)) == 0
+
     def kill(self) -> None:
         """SIGKILL: no chance to say goodbye."""
         self.process.kill()
@@ -77,6 +83,7 @@ class Gateway:
 
     def until_ready(self, seconds: float = 90) -> None:
         """Returns once the gateway takes requests. Raises AssertionError with the log's end when it does not."""
+        until(lambda: self.process.poll() is not None or self._listens(), seconds, 0.05)
         until(lambda: self.process.poll() is not None or self.readiness().get("status") == "ready", seconds, 0.05)
         assert self.process.poll() is None, self.log.read_text()[-3000:]
 
