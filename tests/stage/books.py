@@ -66,14 +66,17 @@ def make_partitions(owner: "psycopg.Connection[Any]") -> None:
         end = start
 
 
+BOOKS = (
+    *("usage", "attempt", "ledgerentry", "ledgerblock", "accountday", "usagerollup", "spendrollup", "latehour"),
+    *("auditfinding", "auditstate", "mark", "closedmonth", "closedsum", "repricing", "repricingsum", "prepaid"),
+    *("droppedmonth",),
+)
+
+
 def empty() -> None:
     """Nothing used, posted, credited, priced anew, sealed, audited, closed, stated or dropped."""
-    forced(
-        "truncate billing_usage, billing_attempt, billing_ledgerentry, billing_ledgerblock, billing_accountday,"
-        " billing_usagerollup, billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate,"
-        " billing_mark, billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum,"
-        " billing_prepaid, billing_droppedmonth"
-    )
+    # To truncate them makes files, and takes four times as long.
+    forced("; ".join(f"delete from billing_{table}" for table in BOOKS))  # noqa: S608
     forced("delete from billing_counter where period = 'balance'")
     with database(owner_url()) as owner:  # nobody else may
         for table, trigger in (("statement", "keep_statements"), ("credit, billing_lot", "keep_credits")):
