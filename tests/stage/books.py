@@ -37,7 +37,7 @@ def copied() -> Iterator[None]:
         cluster.execute(sql.SQL("create database {} template {}").format(made, test))
     yield
     with database(settings.DATABASE_URL) as cluster:
-        cluster.execute(sql.SQL("drop database {} (force)").format(made))
+        cluster.execute(sql.SQL("drop database {}").format(made))
 
 
 @contextmanager

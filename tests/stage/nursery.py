@@ -16,10 +16,10 @@ from pathlib import Path
 
 # What brings the most of what a gateway reads, and looks at no settings.
 LIBRARIES = (
-    "aiohttp", "cryptography.hazmat.primitives.serialization", "django.contrib.admindocs.views",
+    "aiohttp", "celery.app.base", "cryptography.hazmat.primitives.serialization", "django.contrib.admindocs.views",
     "django.contrib.auth.hashers", "django.contrib.postgres.apps", "django.core.handlers.asgi",
-    "django.db.backends.postgresql.base", "environ", "msgspec", "prometheus_client", "pygments.formatters",
-    "pygments.lexers", "requests", "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "yaml",
+    "django.db.backends.postgresql.base", "environ", "httpx", "msgspec", "prometheus_client", "rest_framework.compat",
+    "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
 )  # fmt: skip
 _nursery = get_context("forkserver")
 _nursery.set_forkserver_preload([*LIBRARIES, __name__])
