@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.simulated.process import SimulatedProvider
 from tests.simulated.process import start as start_simulated
 from tests.stage.backbone import migrating
+from tests.stage.books import copied
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.plugin import WORKER
 from tests.stage.product import Gateway, running
@@ -30,9 +31,10 @@ def database() -> Iterator[None]:
     if WORKER:
         connection.settings_dict["TEST"]["NAME"] = f"test_{name}_{WORKER}"
     with migrating():
-        connection.creation.create_test_db(verbosity=0, autoclobber=True)
-    yield
-    connection.close()
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    with copied():
+        yield
+        connection.close()
     connection.creation.destroy_test_db(name, verbosity=0)
 
 

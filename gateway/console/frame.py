@@ -17,7 +17,7 @@ from accounts.console import is_operator, money
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import AuditFinding, AuditState, Hold, Lease, Status, Usage
-from gateway.console.menu import NAVIGATION
+from gateway.console.menu import NAVIGATION, links
 
 # The theme's script library makes functions of its templates' attributes, hence 'unsafe-eval'; there is no inline
 # script and no inline style.
@@ -41,11 +41,9 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """The sidebar, for operators."""
     if not is_operator(request):
         return []
+    known = links()
     return [
-        {
-            "title": title,
-            "items": [{"title": name, "icon": icon, "link": reverse_lazy(view)} for name, icon, view in items],
-        }
+        {"title": title, "items": [{"title": name, "icon": icon, "link": known[view]} for name, icon, view in items]}
         for title, items in NAVIGATION
     ]
 

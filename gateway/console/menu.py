@@ -1,6 +1,8 @@
 """The console's menu, and so what its pages are called."""
 
-from django.urls import reverse
+from functools import lru_cache
+
+from django.urls import get_script_prefix, reverse
 
 NAVIGATION = (
     (
@@ -67,10 +69,21 @@ NAVIGATION = (
 )
 
 
+def links() -> dict[str, str]:
+    """The address of each view that the menu leads to."""
+    return _links(get_script_prefix())
+
+
+@lru_cache(maxsize=1)  # every page asks for them, and they stay where they are
+def _links(prefix: str) -> dict[str, str]:
+    return {view: reverse(view) for _, items in NAVIGATION for _, _, view in items}
+
+
 def called(link: str, title: str) -> str:
     """What a page is called: as the menu calls it, or `title`, where the menu does not lead to `link`."""
+    known = links()
     for _, items in NAVIGATION:
         for name, _, view in items:
-            if reverse(view) == link:
+            if known[view] == link:
                 return name
     return title

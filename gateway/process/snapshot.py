@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -115,6 +116,7 @@ class Snapshots:
         self._distrusted = True  # load everything
         self._from_xid = 0
         self._applied: set[int] = set()
+        self._heard = asyncio.Event()  # of a change, since they were followed last
 
     async def keep(self) -> None:
         """Loads, then follows the changes until cancelled; a database that is away is tried again."""
@@ -126,10 +128,11 @@ class Snapshots:
                     await connection.execute("listen meterline_change")
                     if self._distrusted or time.monotonic() - self.read_at > STALE_SECONDS:
                         await self._load(connection)
+                    connection.add_notify_handler(lambda notify: self._heard.set())  # with the answer to a query
                     while True:
+                        self._heard.clear()
                         await self._follow(connection)
-                        async for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
-                            pass
+                        await self._until_told(connection)
             except (psycopg.OperationalError, OSError, TimeoutError) as error:
                 self.tried.set()
                 logger.warning("the snapshot was not refreshed: %s", error)
@@ -140,6 +143,29 @@ class Snapshots:
                 logger.exception("the snapshot was not refreshed")
                 self._distrusted = True
                 await asyncio.sleep(POLL_SECONDS)
+
+    async def _until_told(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Returns when the database has told of a change, or after `POLL_SECONDS`.
+
+        psycopg's own wait would look ten times a second, in each process, for ever.
+        """
+
+        def read() -> None:
+            try:
+                connection.pgconn.consume_input()
+            except psycopg.OperationalError:  # it is gone, as the next query will say
+                self._heard.set()
+            while connection.pgconn.notifies():
+                self._heard.set()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(connection.fileno(), read)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._heard.wait()
+        finally:
+            loop.remove_reader(connection.fileno())
 
     async def find(self, digests: list[bytes]) -> Caller | None:
         """Asks the database for a living key that the snapshot lacks: one made a moment ago works at once.

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -114,18 +115,19 @@ def allowed(connection: "psycopg.Connection[Any]", verb: str, table: str, column
 
 def writes(connection: "psycopg.Connection[Any]", table: str) -> set[str]:
     """What this role may do to `table` besides reading."""
-    return {verb for verb in VERBS if allowed(connection, verb, table, _column(table))}
+    return {verb for verb in VERBS if allowed(connection, verb, table, _columns()[table])}
 
 
-def _column(table: str) -> str:
-    """A column that may be written at all: neither generated nor an identity."""
+@cache
+def _columns() -> dict[str, str]:
+    """Of each table a column that may be written at all: neither generated nor an identity."""
     query = (
-        "select column_name from information_schema.columns where table_name = %s and is_generated = 'NEVER'"
-        " and is_identity = 'NO' order by ordinal_position limit 1"
+        "select distinct on (table_name) table_name, column_name from information_schema.columns"
+        " where table_schema = 'public' and is_generated = 'NEVER' and is_identity = 'NO'"
+        " order by table_name, ordinal_position"
     )
     with database(owner_url()) as owner:
-        ((column,),) = owner.execute(query, [table]).fetchall()
-    return str(column)
+        return dict(owner.execute(query).fetchall())
 
 
 def partitions() -> list[str]:
@@ -393,6 +395,7 @@ def without(name: str, found: list[Any]) -> list[Any]:
     return [sorted([[plain(value) for value in row] for row in rows], key=str) for rows in found]
 
 
+@pytest.mark.slow
 def test_an_owner_without_a_superusers_rights_migrates_two_databases_from_nothing(owners: str) -> None:
     name = urlsplit(owners).username
     assert name

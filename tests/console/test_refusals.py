@@ -1,7 +1,6 @@
 """The console's pages in place of those it does not show."""
 
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +13,7 @@ from django.urls import reverse
 from billing.models import Usage
 from tests.console.browser import console, url
 from tests.stage.cast import NOBODYS
+from tests.stage.nursery import Program
 from tests.stage.product import ROOT, environment
 
 
@@ -93,7 +93,7 @@ def test_a_statement_that_takes_too_long_ends_in_what_to_do(bounds: dict[str, st
     ("role", "bounds"),
     [("console", ("7s", "9s")), ("app", ("0", "9s")), ("owner", ("0", "0"))],
 )
-def test_what_the_orms_connections_are_bounded_by(role: str, bounds: tuple[str, str]) -> None:
+def test_what_the_orms_connections_are_bounded_by(role: str, bounds: tuple[str, str], tmp_path: Path) -> None:
     """The console's statements by their time, and no transaction of anybody's stays open; migrations take theirs."""
     code = """
 import django
@@ -107,5 +107,7 @@ with connection.cursor() as cursor:
 """
     env = environment(CONSOLE_STATEMENT_SECONDS="7", IDLE_TRANSACTION_SECONDS="9")
     env |= {"DATABASE_ROLE": role, "DJANGO_SETTINGS_MODULE": "gateway.settings"}
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True, capture_output=True, text=True)
-    assert tuple(told.stdout.split()) == bounds
+    told = tmp_path / "told"
+    told.touch()
+    assert Program(["-c", code], env, ROOT, told).wait(60) == 0, told.read_text()
+    assert tuple(told.read_text().split()) == bounds

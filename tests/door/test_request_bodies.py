@@ -190,7 +190,6 @@ ODD = {
     "deep arrays": b"[" * 100_000,
     "deep objects": b'{"a":' * 100_000,
     "deep and whole": GOOD[:-1] + b',"x":' + b"[" * 5000 + b"]" * 5000 + b"}",
-    "many keys": b"{" + b",".join(b'"k%d":1' % at for at in range(1_000_000)) + b"}",
     "a long integer": GOOD.replace(b":5", b":" + b"9" * 5000),
     "a long fraction": GOOD.replace(b":5", b":0." + b"9" * 5000),
     "NaN": GOOD.replace(b":5", b":NaN"),
@@ -222,11 +221,16 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+def many_keys() -> bytes:
+    """Made when it is sent: it is large."""
+    return b"{" + b",".join(b'"k%d":1' % at for at in range(1_000_000)) + b"}"
+
+
+@pytest.mark.parametrize("name", [*ODD, "many keys"])
 def test_a_body_that_is_not_strictly_json_is_refused(
     gateway: Gateway, alice: Tenant, simulated: SimulatedProvider, model: str, name: str
 ) -> None:
-    body = ODD[name].replace(b"%s", model.encode())
+    body = ODD[name].replace(b"%s", model.encode()) if name in ODD else many_keys()
     with nothing_happens(alice, simulated), dial(gateway) as line:
         line.send(post(alice.secret, body))
         answer = line.answer()

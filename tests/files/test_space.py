@@ -17,6 +17,8 @@ from tests.stage.backbone import speaking_to
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.product import until
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 FILE = 4 * MIB
 SIZE = "select pg_total_relation_size('gateway_storedfile')"

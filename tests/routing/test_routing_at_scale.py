@@ -153,6 +153,7 @@ def test_an_outage_that_no_breaker_ends_is_met_with_so_many_retries_and_no_more(
     assert dialled(simulated, names) == [80, 64]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_provider_of_which_one_call_in_five_is_thirty_times_slower_is_left(
     four: list[Gateway], alice: Tenant, simulated: SimulatedProvider

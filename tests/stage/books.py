@@ -1,17 +1,16 @@
 """A database whose books no other test has touched, what is posted to them, and what only their owner may do."""
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
-from django.core.management import call_command
+from django.conf import settings
+from django.db import connection
 from psycopg import sql
 
 from billing.auditing import audit
@@ -20,27 +19,33 @@ from billing.models import AuditFinding, Usage
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
 from tests.console.browser import make_usage
-from tests.stage.backbone import database, migrating, owner_url, speaking_to
+from tests.stage.backbone import database, owner_url, speaking_to
 from tests.stage.cast import Tenant
 
 
-@cache
-def _books() -> str:
-    """The address of a database that this process made for such tests: to make one takes seconds."""
-    url = urlunsplit(urlsplit(owner_url())._replace(path=f"/test_books_{secrets.token_hex(4)}"))
-    with database(owner_url()) as owner:
-        owner.execute(sql.SQL("create database {}").format(sql.Identifier(urlsplit(url).path[1:])))
-    with speaking_to(url), migrating():
-        call_command("migrate", verbosity=0)
-    return url
+def _copy() -> str:
+    return f"{connection.settings_dict['NAME']}_books"
+
+
+@contextmanager
+def copied() -> Iterator[None]:
+    """Keeps a copy of the tests' database, as it is now, while the block runs: to migrate another takes seconds."""
+    connection.close()
+    made, test = sql.Identifier(_copy()), sql.Identifier(connection.settings_dict["NAME"])
+    with database(settings.DATABASE_URL) as cluster:
+        cluster.execute(sql.SQL("drop database if exists {}").format(made))
+        cluster.execute(sql.SQL("create database {} template {}").format(made, test))
+    yield
+    with database(settings.DATABASE_URL) as cluster:
+        cluster.execute(sql.SQL("drop database {}").format(made))
 
 
 @contextmanager
 def fresh_books() -> Iterator[None]:
-    """Django's ORM, and with it the product's processes, on a database of its own while the block runs. Its books are
-    empty.
+    """Django's ORM, and with it the product's processes, on a database of its own while the block runs, one for all of
+    this process. Its books are empty.
     """
-    with speaking_to(_books()):
+    with speaking_to(urlunsplit(urlsplit(owner_url())._replace(path=f"/{_copy()}"))):
         empty()
         yield
 
@@ -61,14 +66,17 @@ def make_partitions(owner: "psycopg.Connection[Any]") -> None:
         end = start
 
 
+BOOKS = (
+    *("usage", "attempt", "ledgerentry", "ledgerblock", "accountday", "usagerollup", "spendrollup", "latehour"),
+    *("auditfinding", "auditstate", "mark", "closedmonth", "closedsum", "repricing", "repricingsum", "prepaid"),
+    *("droppedmonth",),
+)
+
+
 def empty() -> None:
     """Nothing used, posted, credited, priced anew, sealed, audited, closed, stated or dropped."""
-    forced(
-        "truncate billing_usage, billing_attempt, billing_ledgerentry, billing_ledgerblock, billing_accountday,"
-        " billing_usagerollup, billing_spendrollup, billing_latehour, billing_auditfinding, billing_auditstate,"
-        " billing_mark, billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum,"
-        " billing_prepaid, billing_droppedmonth"
-    )
+    # To truncate them makes files, and takes four times as long.
+    forced("; ".join(f"delete from billing_{table}" for table in BOOKS))  # noqa: S608
     forced("delete from billing_counter where period = 'balance'")
     with database(owner_url()) as owner:  # nobody else may
         for table, trigger in (("statement", "keep_statements"), ("credit, billing_lot", "keep_credits")):

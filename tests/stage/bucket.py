@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
-from botocore.config import Config  # type: ignore[import-untyped]
-
 from deploy.processes import free_port
 from tests.stage.product import until
 
@@ -44,6 +41,9 @@ class Storage:
 @contextmanager
 def storage(folder: Path) -> Iterator[Storage]:
     """One that listens while the block runs; its log in `folder`."""
+    import boto3  # type: ignore[import-untyped]
+    from botocore.config import Config  # type: ignore[import-untyped]
+
     port, log = free_port(), folder / "storage.log"
     url = f"http://127.0.0.1:{port}"
     environment = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(UNCHECKED), "MOTO_S3_CUSTOM_ENDPOINTS": ""}

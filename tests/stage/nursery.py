@@ -4,6 +4,7 @@ Everything of the product is read, and its environment looked at, in the new pro
 is shown by those who start it as a deployment does: `make run`'s tests, a supervisor's workers, the bench.
 """
 
+import gc
 import os
 import runpy
 import signal
@@ -15,10 +16,10 @@ from pathlib import Path
 
 # What brings the most of what a gateway reads, and looks at no settings.
 LIBRARIES = (
-    "aiohttp", "cryptography.hazmat.primitives.serialization", "django.contrib.admindocs.views",
+    "aiohttp", "celery.app.base", "cryptography.hazmat.primitives.serialization", "django.contrib.admindocs.views",
     "django.contrib.auth.hashers", "django.contrib.postgres.apps", "django.core.handlers.asgi",
-    "django.db.backends.postgresql.base", "environ", "msgspec", "prometheus_client", "uvicorn.lifespan.on",
-    "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
+    "django.db.backends.postgresql.base", "environ", "httpx", "msgspec", "prometheus_client", "rest_framework.compat",
+    "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
 )  # fmt: skip
 _nursery = get_context("forkserver")
 _nursery.set_forkserver_preload([*LIBRARIES, __name__])
@@ -68,6 +69,7 @@ class Program:
 
 def _become(arguments: list[str], environment: dict[str, str], folder: str, log: str) -> None:
     """The program, in this process."""
+    gc.freeze()  # what the libraries have made stays: no collection need look through it
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)

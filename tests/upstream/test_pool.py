@@ -233,9 +233,9 @@ async def test_bytes_past_the_length_end_the_connection_and_are_nobodys_answer(g
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("body", [b"{}", b"x" * 30_000_000], ids=["sent", "half sent"])
+@pytest.mark.parametrize("size", [2, 30_000_000], ids=["sent", "half sent"])
 @on_both_loops
-async def test_a_cancelled_dial_closes_its_socket_at_once(body: bytes, times: int) -> None:
+async def test_a_cancelled_dial_closes_its_socket_at_once(size: int, times: int) -> None:
     gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     arrived = asyncio.Event()
 
@@ -246,14 +246,14 @@ async def test_a_cancelled_dial_closes_its_socket_at_once(body: bytes, times: in
         gone.set_result(await peer.left())
 
     async with RawUpstream(script) as server, client(server) as upstream:
-        task = asyncio.create_task(upstream.dial(call(server, body=body)))
+        task = asyncio.create_task(upstream.dial(call(server, body=b"x" * size)))
         await arrived.wait()
         for _ in range(times):
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         async with asyncio.timeout(PATIENCE):
-            assert await gone <= max(2, len(body) // 2)  # The rest was not flushed first.
+            assert await gone <= max(2, size // 2)  # The rest was not flushed first.
 
 
 @on_both_loops

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import httpx
 import pytest
+from django.utils.functional import SimpleLazyObject
 
 from gateway.protocols.google_gemini.client_answer import ClientAnswer
 from gateway.protocols.google_gemini.client_request import ChatForm, chat_form
@@ -17,8 +20,9 @@ from routing.health.faults import Fault
 from tests.protocols.google_gemini.talk import STREAMS, opened, stream_of
 from tests.protocols.google_gemini.test_hostile import CHAT
 
-genai = pytest.importorskip("google.genai")
-types: Any = pytest.importorskip("google.genai.types")
+# Read when a test asks for it: it is large, and every process that runs tests has collected this file.
+genai: Any = SimpleLazyObject(partial(import_module, "google.genai"))
+types: Any = SimpleLazyObject(partial(import_module, "google.genai.types"))
 
 CALL = {"id": "a", "type": "function", "function": {"name": "get_w", "arguments": '{"city":"Oslo"}'}}
 THOUGHT = {"type": "reasoning.text", "text": "Hm.", "signature": "+/8=", "format": "anthropic-claude-v1", "index": 0}
