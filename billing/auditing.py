@@ -11,7 +11,7 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   reset (a crash of the server, too), all is compared.
 - **All balances, closed months, re-pricings, credits, rollups** each time: each is a sum of others, and they are few. A
   closed month is what it was when it was closed, what re-pricing posted is what its runs came to, and prepaid balances
-  are their credits, less what was charged (`billing/balances.py`). A day's rollups are
+  are their credits, less what was charged (`billing/credit/balances.py`). A day's rollups are
   what the ledger says of it, with what was posted late to a later month, and its hours together what the day says; an
   hour is compared with its usage rows once, when it no longer changes.
 - **Of months that were dropped** no generation is compared any more, but their rollups with the ledger as all others,
@@ -34,7 +34,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.errors import LockNotAvailable
 
-from billing.balances import wrong_balances
+from billing.credit.balances import wrong_balances
 from billing.ids import EPOCH, first_id
 from billing.models import AuditFinding, AuditState, FindingKind
 from billing.retention import kept_since

@@ -29,22 +29,22 @@ from billing.alerts import Crossing as Crossing
 from billing.alerts import Delivery as Delivery
 from billing.alerts import DeliveryStatus as DeliveryStatus
 from billing.alerts import Recipient as Recipient
+from billing.bills.reconciliations import Reconciliation as Reconciliation
+from billing.bills.reconciliations import ReconciliationLine as ReconciliationLine
 from billing.blocks import AccountDay as AccountDay
 from billing.blocks import LedgerBlock as LedgerBlock
 from billing.closings import ClosedMonth as ClosedMonth
 from billing.closings import ClosedSum as ClosedSum
 from billing.closings import month_after as month_after
-from billing.credits import Credit as Credit
-from billing.credits import CreditKind as CreditKind
-from billing.credits import Lot as Lot
-from billing.credits import Prepaid as Prepaid
+from billing.credit.credits import Credit as Credit
+from billing.credit.credits import CreditKind as CreditKind
+from billing.credit.credits import Lot as Lot
+from billing.credit.credits import Prepaid as Prepaid
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
-from billing.proposals import PriceProposal as PriceProposal
-from billing.proposals import rate_name as rate_name
-from billing.reconciliations import Reconciliation as Reconciliation
-from billing.reconciliations import ReconciliationLine as ReconciliationLine
+from billing.imports.proposals import PriceProposal as PriceProposal
+from billing.imports.proposals import rate_name as rate_name
 from billing.retention import DroppedMonth as DroppedMonth
 from billing.retention import KeptTable as KeptTable
 from billing.retention import Retention as Retention
@@ -368,9 +368,9 @@ class Counter(models.Model):
     Of a budget that counts calls of a model or an end user, `owner` is whose it is and `subject` a hash of all three
     (`billing/sql/scopes.sql`). The measure `users` counts an organization's counters of end users, which are bounded.
 
-    A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credits.py`) what was taken back
-    or has expired is used as well. Written only by the functions of billing, under row locks taken in the order of
-    `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
+    A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credit/credits.py`) what was
+    taken back or has expired is used as well. Written only by the functions of billing, under row locks taken in the
+    order of `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -20,9 +20,9 @@ from unfold.widgets import (
 
 from accounts.console import NeverDeleted, Page, money, plain
 from accounts.models import Organization
-from billing.credits import BALANCE, GIVABLE
+from billing.credit.credits import BALANCE, GIVABLE
+from billing.credit.prepaid import balance, grant, lots
 from billing.models import Counter, Credit, CreditKind, Prepaid
-from billing.prepaid import balance, grant, lots
 
 SHOWN = 200  # credits
 

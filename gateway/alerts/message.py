@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import msgspec
 
-from billing.credits import BALANCE
+from billing.credit.credits import BALANCE
 from billing.models import Crossing
 
 KIND, LOW = "budget.threshold_reached", "balance.low"

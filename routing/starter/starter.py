@@ -16,8 +16,8 @@ from django.db import models
 from django.db.models import Prefetch
 from genai_prices import types as listed
 
+from billing.imports.proposals import leaps
 from billing.models import PriceProposal, Rate, Tariff, TariffVersion, rate_name
-from billing.proposals import leaps
 from routing.models import Model, Offer, Provider
 from routing.starter.price_list import Listing, Rates, Skipped, read
 from routing.starter.progress import Progress

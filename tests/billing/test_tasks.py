@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from accounts.models import Change
 from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP
 from billing.backbone.settlement import encode
+from billing.credit.prepaid import Balance, balance, grant
 from billing.models import (
     Attempt,
     Budget,
@@ -30,7 +31,6 @@ from billing.models import (
     Recipient,
     Usage,
 )
-from billing.prepaid import Balance, balance, grant
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted

@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import ApiKey, Organization, Project, User
+from billing.credit.prepaid import grant
 from billing.ids import first_id, new_id
 from billing.models import (
     Attempt,
@@ -44,7 +45,6 @@ from billing.models import (
     Terms,
     Usage,
 )
-from billing.prepaid import grant
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 

@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.by import add_by
 from accounts.models import Organization
-from billing.credits import GIVABLE
+from billing.credit.credits import GIVABLE
+from billing.credit.prepaid import balance, grant
 from billing.models import CreditKind
-from billing.prepaid import balance, grant
 
 
 class Command(BaseCommand):

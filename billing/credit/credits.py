@@ -109,7 +109,7 @@ class Credit(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only the functions in `billing/sql/` write credits."""
-        raise TypeError("credits are written by billing.prepaid alone")
+        raise TypeError("credits are written by billing.credit.prepaid alone")
 
 
 class Lot(models.Model):

@@ -14,13 +14,13 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from billing.bill_files import BadBill, Bill, Form, model_name, read
-from billing.gaps import Cell, Line, Side, compare
+from billing.bills.files import BadBill, Bill, Form, model_name, read
+from billing.bills.gaps import Cell, Line, Side, compare
+from billing.bills.reconciliations import Reconciliation, ReconciliationLine
 from billing.ids import CLOCKS_APART, first_id
-from billing.models import KeptTable, Reconciliation, ReconciliationLine
 from billing.pricing import Line as Priced
 from billing.pricing import Rate
-from billing.retention import is_kept
+from billing.retention import KeptTable, is_kept
 
 MOST_CALLS = 1_000_000  # of ours that are compared one by one
 ATTEMPTED = timedelta(hours=2)  # no attempt is made later after its call began

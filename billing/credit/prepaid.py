@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from psycopg.errors import CheckViolation, UniqueViolation
 
 from accounts.models import Organization
-from billing.models import CreditKind
+from billing.credit.credits import CreditKind
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Whether prepaid balances agree with their credits, the ledger and what was charged; for the auditor.
 
 - What was granted is the sum of its credits, what is posted is each of them by kind, and the lots are what is left.
-- What each credit has left is told once more from the movements alone (`billing/lots.py`): of organizations with new
-  ones, and of the others in turn.
+- What each credit has left is told once more from the movements alone (`billing/credit/lots.py`): of organizations with
+  new ones, and of the others in turn.
 - A counter's use is what was taken and expired, and what was charged since the organization is prepaid. How far the
   ledger's charges are ahead (of the time before) is remembered; where that moves, usage rows are added up.
 """
@@ -15,8 +15,8 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
+from billing.credit.lots import Impossible, Move, remaining
 from billing.ids import first_id
-from billing.lots import Impossible, Move, remaining
 
 MOST_FOUND = 20
 IN_TURN = 100  # organizations a run
