@@ -43,6 +43,7 @@ from billing.credit.credits import Prepaid as Prepaid
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
+from billing.imports.price_lists import PriceList as PriceList
 from billing.imports.proposals import PriceProposal as PriceProposal
 from billing.imports.proposals import rate_name as rate_name
 from billing.retention import DroppedMonth as DroppedMonth

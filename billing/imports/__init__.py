@@ -1,1 +1,1 @@
-"""Prices that come from outside: what of a list has to be approved by somebody else."""
+"""Prices that come from outside: lists that were fetched, and what of a list a second person has to approve."""

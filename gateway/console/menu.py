@@ -44,6 +44,7 @@ NAVIGATION = (
             ("Spend", "query_stats", "spend"),
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
             ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
+            ("Price lists", "price_check", "admin:billing_pricelist_changelist"),
             ("Price proposals", "approval_delegation", "admin:billing_priceproposal_changelist"),
             ("Terms", "handshake", "admin:billing_terms_changelist"),
             ("Budgets", "savings", "admin:billing_budget_changelist"),

@@ -33,6 +33,7 @@ from billing.models import (
     LedgerEntry,
     Limit,
     Prepaid,
+    PriceList,
     PriceProposal,
     Recipient,
     Reconciliation,
@@ -171,6 +172,7 @@ PAGES = (
     Tariff,
     TariffVersion,
     Terms,
+    PriceList,
     PriceProposal,
     Budget,
     Prepaid,
@@ -204,6 +206,7 @@ KEPT = (
     ApiKey,
     ClosedMonth,
     Prepaid,
+    PriceList,
     PriceProposal,
     Repricing,
     Statement,
@@ -299,6 +302,9 @@ def make_rows(tenant: Tenant) -> Rows:
         TariffVersion: version,
         Terms: Terms.objects.create(
             organization=tenant.organization, tariff=tariff, effective_from=now + timedelta(days=1), markup=Decimal(5)
+        ),
+        PriceList: PriceList.objects.create(
+            url="https://prices.example/data.json", state="fetched", lines=["+ model x"]
         ),
         PriceProposal: PriceProposal.objects.create(
             tariff=tariff, effective_from=now, rates=[["input", 0, "9", "9"]], reason="input 1 -> 9", proposed_by=slug
