@@ -31,6 +31,9 @@ from billing.alerts import DeliveryStatus as DeliveryStatus
 from billing.alerts import Recipient as Recipient
 from billing.bills.reconciliations import Reconciliation as Reconciliation
 from billing.bills.reconciliations import ReconciliationLine as ReconciliationLine
+from billing.bills.sources import BillFetch as BillFetch
+from billing.bills.sources import BillPage as BillPage
+from billing.bills.sources import BillSource as BillSource
 from billing.blocks import AccountDay as AccountDay
 from billing.blocks import LedgerBlock as LedgerBlock
 from billing.closings import ClosedMonth as ClosedMonth

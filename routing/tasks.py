@@ -1,7 +1,8 @@
-"""Celery tasks: the statistics of offers, replays, price lists. Routing goes on without them, with what it knows."""
+"""Celery tasks: statistics of offers, replays, bills, price lists. Routing goes on without them, with what it knows."""
 
 from celery import shared_task
 
+from routing.bills.fetching import run as fetch_bill_of
 from routing.outside import outside
 from routing.replay.replaying import run
 from routing.starter.wanted import ask_if_due
@@ -35,3 +36,9 @@ def fetch_price_list(id: int | None = None) -> None:
         from routing.starter.fetching import fetch  # what reads a list takes a second to import
 
         fetch(wanted, outside())
+
+
+@shared_task(name="routing.fetch_bill")  # type: ignore[untyped-decorator]
+def fetch_bill(id: int) -> None:
+    """Fetches a provider's bill, as somebody asked in the console, and compares it with the books."""
+    fetch_bill_of(id, outside())

@@ -115,14 +115,22 @@ def booked(
 
 
 def reconcile(
-    provider: str, form: Form, files: Sequence[tuple[str, bytes]], credentials: Mapping[UUID, str], by: str
+    provider: str,
+    form: Form,
+    files: Sequence[tuple[str, bytes]],
+    credentials: Mapping[UUID, str],
+    by: str,
+    days: tuple[date, date] | None = None,
 ) -> Reconciliation:
     """Compares the bill in `files` with the books, and writes down what comes of it. Raises BadBill, with nothing kept.
 
-    `credentials`: what the provider's are called, as its bill calls them.
+    `credentials`: what the provider's are called, as its bill calls them. `days`: what was asked for, both inclusive;
+    else from the first one to the last that the bill has.
     """
     bill = read(form, files)
-    first, last = bill.days
+    first, last = days or bill.days
+    if days and not first <= bill.days[0] <= bill.days[1] <= last:
+        raise BadBill(f"It has days beside those that were asked for: from {bill.days[0]} to {bill.days[1]}.")
     if not (is_kept(first) and is_kept(first, KeptTable.ATTEMPT)):
         raise BadBill("Not all usage and attempts of these days are kept any more.")
     books = booked(provider, first, last, bill=bill, form=form, credentials=credentials)

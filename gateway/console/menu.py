@@ -56,6 +56,8 @@ NAVIGATION = (
             ("Closed months", "event_available", "admin:billing_closedmonth_changelist"),
             ("Re-pricing", "currency_exchange", "admin:billing_repricing_changelist"),
             ("Reconciliation", "balance", "admin:billing_reconciliation_changelist"),
+            ("Fetched bills", "cloud_download", "admin:billing_billfetch_changelist"),
+            ("Bill sources", "key_visualizer", "admin:billing_billsource_changelist"),
             ("Statements", "request_quote", "admin:billing_statement_changelist"),
             ("Exports", "cloud_upload", "admin:billing_exportschedule_changelist"),
             ("Stored exports", "inventory_2", "admin:billing_storedexport_changelist"),

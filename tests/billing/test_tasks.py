@@ -194,7 +194,12 @@ def test_every_scheduled_task_is_known() -> None:
     gateways = {"gateway.alert", "gateway.prune_files", "gateway.store_exports"}
     routings = {"routing.fetch_price_list", "routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
-    asked_for = {"routing.replay", "billing.count_repricing", "billing.apply_repricing"}  # by somebody, when they like
+    asked_for = {
+        "routing.fetch_bill",
+        "routing.replay",
+        "billing.count_repricing",
+        "billing.apply_repricing",
+    }  # by somebody, when they like
     assert ours == {*TASKS, *asked_for}
 
 

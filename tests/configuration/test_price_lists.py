@@ -20,7 +20,9 @@ from routing.models import Model, Offer, Provider
 from routing.outside import Outside, outside
 from routing.starter import fetching, wanted
 from routing.starter.fetching import Changed, fetch, import_
+from routing.starter.vendors import VENDORS
 from routing.starter.wanted import ask, ask_if_due, decline
+from tests.console.browser import app_role
 from tests.stage.hook import Hook, hook, says
 
 VENDOR = "ovhcloud"
@@ -56,7 +58,8 @@ def fetched(server: Hook, body: bytes = b"", by: str = "ann", **said: Any) -> Pr
     answer = said.get("answer", says(200, body=body))
     server.answers = lambda got, out: out.write(answer)
     row = ask(by, [VENDOR])
-    fetch(row.pk, outside())
+    with app_role():
+        fetch(row.pk, outside())
     row.refresh_from_db()
     return row
 
@@ -194,12 +197,13 @@ def test_what_the_dialler_does_not_dial_is_not_fetched(settings: LazySettings, u
 
 
 def test_it_is_fetched_by_itself_as_often_as_the_setting_says(settings: LazySettings, server: Hook) -> None:
-    Provider.objects.filter(slug__in=[vendor.slug for vendor in wanted.VENDORS]).delete()
+    Provider.objects.filter(slug__in=[vendor.slug for vendor in VENDORS]).delete()
     assert settings.PRICES_HOURS == 0 and ask_if_due() is None
     settings.PRICES_HOURS = 24
     assert ask_if_due() is None  # there is nothing whose prices could change
     Provider.objects.create(slug=VENDOR, name="OVH", base_url="https://ovh.example/v1")
-    first = ask_if_due()
+    with app_role():
+        first = ask_if_due()
     assert first is not None and (first.vendors, first.asked_by) == (VENDOR, "")
     assert ask_if_due() is None
     server.answers = lambda got, out: out.write(says(200, body=swift()))

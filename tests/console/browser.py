@@ -22,6 +22,8 @@ from billing.ids import first_id, new_id
 from billing.models import (
     Attempt,
     AuditFinding,
+    BillFetch,
+    BillSource,
     Budget,
     ClosedMonth,
     CreditKind,
@@ -55,6 +57,18 @@ def console_role() -> Iterator[None]:
     """Within, this process's connection has the rights of the console alone."""
     with connection.cursor() as cursor:
         cursor.execute("set role meterline_console")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("reset role")
+
+
+@contextmanager
+def app_role() -> Iterator[None]:
+    """Within, this process's connection has the rights of a worker and the API alone."""
+    with connection.cursor() as cursor:
+        cursor.execute("set role meterline_app")
     try:
         yield
     finally:
@@ -184,6 +198,8 @@ PAGES = (
     ClosedMonth,
     Repricing,
     Reconciliation,
+    BillFetch,
+    BillSource,
     Statement,
     ExportSchedule,
     StoredExport,
@@ -208,6 +224,7 @@ KEPT = (
     Prepaid,
     PriceList,
     PriceProposal,
+    BillFetch,
     Repricing,
     Statement,
     ExportSchedule,
@@ -283,6 +300,7 @@ def make_rows(tenant: Tenant) -> Rows:
     provider = Provider.objects.create(slug=slug, name="Vendor", base_url="https://vendor.example/v1")
     Credential.objects.create(provider=provider)
     model = Model.objects.create(slug=f"lab/{slug}", name="A model")
+    source = BillSource.objects.create(provider=slug, endpoint="https://vendor.example/v1")
     usage = make_usage(tenant)
     make_attempt(usage)
     lease = Lease.objects.create(id=uuid4(), host=slug, pid=1, started_at=now, heartbeat_at=now)
@@ -326,6 +344,8 @@ def make_rows(tenant: Tenant) -> Rows:
             made_by=slug,
             **dict.fromkeys(("billed", "booked", "missing", "tokens", "price"), Decimal(1)),
         ),
+        BillSource: source,
+        BillFetch: source.fetches.create(first=now.date(), last=now.date(), asked_by=slug, state="stopped"),
         ClosedMonth: month,
         Statement: Statement.objects.create(
             issuer=slug,
