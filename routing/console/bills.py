@@ -15,6 +15,7 @@ from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
 from django.utils.decorators import method_decorator
+from django.utils.html import format_html_join
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
@@ -262,10 +263,8 @@ class BillFetchPage(NeverDeleted, Page):
     @display(description="Files")
     def files(self, fetch: BillFetch) -> str:
         """Links to them."""
-        links = [
-            format_html('<a class="text-link" href="../file/{}/">{}</a>', part, part) for part in BillPage.Part.values
-        ]
-        return format_html("{}, {}", *links)
+        link = '<a class="text-link" href="../file/{}/">{}</a>'
+        return format_html_join(", ", link, ((part, part) for part in BillPage.Part.values))
 
     @display(description="Comparison")
     def comparison(self, fetch: BillFetch) -> str:
