@@ -16,6 +16,7 @@ from django.db import connection, models
 from django.db.models.functions import Coalesce
 
 from accounts.models import ApiKey, Organization, Project
+from billing.adjustments import Judgement as Judgement
 from billing.adjustments import Repricing as Repricing
 from billing.adjustments import RepricingSum as RepricingSum
 from billing.aggregates import LateHour as LateHour
@@ -562,7 +563,7 @@ class Usage(models.Model):
     images = models.IntegerField(default=0, db_default=0)
     seconds = models.IntegerField(default=0, db_default=0)
     basis = models.TextField(choices=Basis.choices)
-    suspect = models.BooleanField()  # the provider's counts were refused
+    suspect = models.BooleanField()  # the provider's counts were refused, or do not add up; see `Quarantined`
     tariff_version = models.BigIntegerField(null=True)
     charge = models.DecimalField(max_digits=24, decimal_places=12, null=True)
     provider_cost = models.DecimalField(max_digits=24, decimal_places=12, null=True)
@@ -577,6 +578,7 @@ class Usage(models.Model):
         indexes = [
             models.Index(fields=["organization", "-id"], name="usage_by_organization"),  # console lists, seeding
             models.Index(fields=["key", "-id"], name="usage_by_key"),  # console lists, seeding
+            models.Index(fields=["-id"], name="usage_suspect", condition=models.Q(suspect=True)),  # the quarantine
             # Console lists by what nothing, or next to nothing, has; costs a settlement nothing.
             BrinIndex(
                 fields=["model", "provider", "app", "status", "basis"],
@@ -589,6 +591,19 @@ class Usage(models.Model):
 
     def __str__(self) -> str:
         return self.id.hex
+
+
+class Quarantined(Usage):
+    """A generation of which a provider's counts were refused, and so nothing charged for: somebody is to judge them."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "quarantined generation"
+
+    @property
+    def claimed(self) -> dict[str, Any]:
+        """What the provider said: see `gateway.protocols.openai_chat.usage.claim`. Empty: it was not kept."""
+        return (self.plan or {}).get("claimed") or {}
 
 
 class Attempt(models.Model):

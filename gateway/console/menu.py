@@ -54,6 +54,7 @@ NAVIGATION = (
             ("Limits", "speed_2x", "admin:billing_limit_changelist"),
             ("Ledger", "account_balance", "admin:billing_ledgerentry_changelist"),
             ("Closed months", "event_available", "admin:billing_closedmonth_changelist"),
+            ("Quarantine", "gpp_maybe", "admin:billing_quarantined_changelist"),
             ("Re-pricing", "currency_exchange", "admin:billing_repricing_changelist"),
             ("Reconciliation", "balance", "admin:billing_reconciliation_changelist"),
             ("Fetched bills", "cloud_download", "admin:billing_billfetch_changelist"),

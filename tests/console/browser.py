@@ -37,6 +37,7 @@ from billing.models import (
     Prepaid,
     PriceList,
     PriceProposal,
+    Quarantined,
     Recipient,
     Reconciliation,
     Repricing,
@@ -194,6 +195,7 @@ PAGES = (
     Recipient,
     Limit,
     Usage,
+    Quarantined,
     LedgerEntry,
     ClosedMonth,
     Repricing,
@@ -213,7 +215,7 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
+READ_ONLY = (Delivery, Usage, Quarantined, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
 KEPT = (
     User,
@@ -333,6 +335,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Delivery: make_delivery(recipient),
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
+        Quarantined: Quarantined.objects.get(pk=make_usage(tenant, suspect=True).pk),
         LedgerEntry: make_entry(usage),
         Repricing: Repricing.objects.create(version=version, first=now.date(), until=now.date() + timedelta(days=1)),
         Reconciliation: Reconciliation.objects.create(

@@ -1,4 +1,4 @@
-"""Step: add. Where bills are fetched from, and how far each is."""
+"""Step: add. What is fetched from outside: price lists, looked at before they count, and providers' bills."""
 
 import uuid
 
@@ -6,8 +6,10 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-# A worker keeps the pages, says how far it is, and writes down what came of the comparison.
+# A worker makes a price list that is due and says what it would change; it keeps a bill's pages, says how far it is, and
+# writes down what came of the comparison. Old ones of both are forgotten.
 GRANTS = """
+grant insert, update, delete on billing_pricelist to meterline_app;
 grant update, delete on billing_billfetch to meterline_app;
 grant insert, delete on billing_billpage to meterline_app;
 grant insert on billing_reconciliation, billing_reconciliationline to meterline_app;
@@ -17,10 +19,30 @@ grant insert on billing_reconciliation, billing_reconciliationline to meterline_
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0036_price_lists'),
+        ('billing', '0032_stored_exports'),
     ]
 
     operations = [
+        migrations.CreateModel(
+            name='PriceList',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('url', models.CharField(max_length=300)),
+                ('vendors', models.TextField(blank=True)),
+                ('asked_by', models.CharField(blank=True, max_length=150)),
+                ('asked_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('state', models.CharField(choices=[('waiting', 'Waiting for a worker'), ('fetching', 'Being fetched'), ('fetched', 'To be looked at'), ('same', 'No difference'), ('failed', 'Failed: nothing was changed'), ('imported', 'Imported'), ('declined', 'Declined: nothing was changed')], default='waiting', max_length=8)),
+                ('error', models.CharField(blank=True, max_length=300)),
+                ('fetched_at', models.DateTimeField(null=True)),
+                ('sha256', models.CharField(blank=True, max_length=64)),
+                ('bytes', models.BigIntegerField(null=True)),
+                ('content', models.BinaryField(null=True)),
+                ('lines', models.JSONField(default=list)),
+                ('held', models.IntegerField(default=0)),
+                ('decided_by', models.CharField(blank=True, max_length=150)),
+                ('decided_at', models.DateTimeField(null=True)),
+            ],
+        ),
         migrations.CreateModel(
             name='BillSource',
             fields=[
