@@ -146,9 +146,7 @@ def test_what_was_capped_stays_capped(alice: Tenant, tariff: Tariff) -> None:
 
 
 def test_what_fits_inside_counts(alice: Tenant, tariff: Tariff) -> None:
-    row = quarantined(
-        alice, tariff, {"said": {}, "tokens": {"prompt": 10, "completion": 5, "cached": 4, "reasoning": 9}}
-    )
+    claim = {"said": {}, "tokens": {"prompt": 10, "completion": 5, "cached": 4, "reasoning": 9}}
     tokens = tokens_of(quarantined(alice, tariff, claim))
     assert tokens is not None
     assert (tokens.prompt, tokens.completion, tokens.cached, tokens.reasoning) == (10, 5, 4, 0)

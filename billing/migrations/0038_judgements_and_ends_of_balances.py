@@ -1,4 +1,4 @@
-"""Step: add. What was said to claims of providers, and what that came to."""
+"""Step: add. What was said to claims of providers, and what that came to; balances that end."""
 
 from pathlib import Path
 
@@ -6,11 +6,13 @@ import django.db.models.deletion
 from django.db import migrations, models
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
-# Only the function writes, for the console.
+# Only the functions write, for the console.
 GRANTS = """
 revoke insert, update, delete on billing_judgement from meterline_console;
 revoke execute on function billing_judge_claim(uuid, text, boolean, jsonb, numeric, numeric) from public;
 grant execute on function billing_judge_claim(uuid, text, boolean, jsonb, numeric, numeric) to meterline_console;
+revoke execute on function billing_end_balance(uuid) from public;
+grant execute on function billing_end_balance(uuid) to meterline_console;
 """
 
 
@@ -53,6 +55,14 @@ class Migration(migrations.Migration):
                 ),
             ],
         ),
-        migrations.RunSQL((SQL / "quarantine.sql").read_text(), migrations.RunSQL.noop),
+        migrations.AddField(
+            model_name="prepaid",
+            name="carried",
+            field=models.DecimalField(db_default=0, decimal_places=12, default=0, max_digits=24),
+        ),
+        *(
+            migrations.RunSQL((SQL / name).read_text(), migrations.RunSQL.noop)
+            for name in ("quarantine.sql", "credit.sql")
+        ),
         migrations.RunSQL(GRANTS, migrations.RunSQL.noop),
     ]
