@@ -27,7 +27,8 @@ from django.utils import timezone
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
-from accounts.console import NeverDeleted, Page, Record, money, plain
+from accounts.console import NeverDeleted, Page, Record, money
+from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.balances import BalancePage

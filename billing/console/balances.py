@@ -22,7 +22,8 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from accounts.console import NeverDeleted, Page, is_operator, money, plain
+from accounts.console import NeverDeleted, Page, is_operator, money
+from accounts.exact import plain
 from accounts.models import Organization
 from billing.credit.credits import BALANCE, GIVABLE
 from billing.credit.prepaid import balance, end, grant, lots

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
+from accounts.exact import plain
 from billing.credit.lots import Impossible, Move, remaining
 from billing.ids import first_id
 
@@ -214,4 +215,4 @@ def _list(lots: Iterable[tuple[int, Decimal]]) -> str:
 
 
 def _plain(value: Decimal | None) -> str:
-    return "nothing" if value is None else f"{value.normalize():f}" if value else "0"
+    return "nothing" if value is None else plain(value)

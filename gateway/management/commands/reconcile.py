@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.by import add_by
-from accounts.console import plain
+from accounts.exact import plain
 from billing.bills.files import MOST_BYTES, BadBill, Form
 from billing.bills.reconciling import reconcile
 from routing.console.reconciliations import as_csv, credentials_of
