@@ -12,6 +12,7 @@ GRANTS = """
 grant insert, update, delete on billing_pricelist to meterline_app;
 grant update, delete on billing_billfetch to meterline_app;
 grant insert, delete on billing_billpage to meterline_app;
+revoke insert, update on billing_billpage from meterline_console;
 grant insert on billing_reconciliation, billing_reconciliationline to meterline_app;
 """
 
