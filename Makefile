@@ -69,8 +69,8 @@ kills: environment ## Kill engines' first starts 20 times, take the database awa
 
 properties: environment ## Try 400 examples of each property, 20 seeds of the simulation, every cut (make test: 20, 1, one in ten)
 	PROPERTIES=whole SIMULATED_SEEDS=20 $(BIN)/python -m pytest -n logical -m "not backbone" tests/wire tests/protocols \
-		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py tests/billing/test_gaps.py \
-		tests/billing/test_bill_files.py $(ARGS)
+		tests/upstream tests/routing tests/simulation tests/billing/test_pricing.py tests/billing/bills/test_gaps.py \
+		tests/billing/bills/test_files.py $(ARGS)
 
 races: environment ## Have 5,000 settlements settled and voided by four at once, a re-pricing applied by 60, tasks run in all orders (make test: 200, 12, 4)
 	RACED_SETTLEMENTS=5000 RACED_REPRICINGS=30 TASK_ORDERS=whole $(BIN)/python -m pytest tests/billing/test_auditing.py \

@@ -24,6 +24,8 @@ from unfold.widgets import (
     UnfoldAdminTextareaWidget,
 )
 
+from accounts.exact import plain
+
 if TYPE_CHECKING:
     from django.contrib import admin
 
@@ -34,11 +36,6 @@ else:
     from unfold.admin import ModelAdmin, TabularInline
 
 LONGEST_SEARCH = 100  # characters
-
-
-def plain(value: Decimal) -> str:
-    """A decimal without trailing zeros and never with an exponent: 0.000000080000 is "0.00000008"."""
-    return f"{value.normalize():f}" if value else "0"
 
 
 def dollars(value: Decimal | None) -> str:

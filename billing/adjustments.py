@@ -1,4 +1,5 @@
-"""Usage priced anew by another version of its tariff: the runs, and what they come to.
+"""Usage priced anew, by another version of its tariff or by what its provider claimed: the runs, what they come to, and
+what was said of claims.
 
 `billing/models.py` shows them as its own; `billing/repricing.py` counts, `billing/sql/repricing.sql` alone posts.
 """
@@ -18,7 +19,8 @@ class Repricing(models.Model):
     """What the usage of some days (UTC) that any version of a tariff priced would cost by `version`.
 
     Counted first, in pages, by whoever finds it; then applied as a whole or not at all. `after` and `digest` are how
-    far the count is: the last row, and SHA-256 over all that went into it.
+    far the count is: the last row, and SHA-256 over all that went into it. One of a `generation` is what its provider's
+    claim comes to, and stands whatever its tariff's other runs come to.
     """
 
     class State(models.TextChoices):
@@ -44,6 +46,7 @@ class Repricing(models.Model):
     )  # more: its rows had changed when it was to be applied
     applied_at = models.DateTimeField(null=True, editable=False)
     applied_by = models.CharField(max_length=150, blank=True, editable=False)
+    generation = models.UUIDField(null=True, editable=False)
 
     class Meta:
         constraints = [
@@ -102,3 +105,30 @@ class RepricingSum(models.Model):
     def cost_change(self) -> Decimal:
         """What the provider takes more."""
         return self.cost_after - self.cost_before - self.cost_prior
+
+
+class Judgement(models.Model):
+    """What somebody said to a claim of a provider's that was not believed, once. `claimed` is the claim as it was then.
+
+    Accepted, it was posted by a run of its own, if it comes to anything else than what was charged. Written by
+    `billing/sql/quarantine.sql` alone.
+    """
+
+    class Decision(models.TextChoices):
+        """What."""
+
+        ACCEPTED = "accepted", "Accepted: the difference is posted"
+        DISMISSED = "dismissed", "Dismissed: it stays as it was charged"
+
+    generation = models.UUIDField(primary_key=True)
+    organization = models.UUIDField()
+    decision = models.CharField(max_length=9, choices=Decision.choices)
+    claimed = models.JSONField()
+    charge_change = models.DecimalField(max_digits=24, decimal_places=12)
+    cost_change = models.DecimalField(max_digits=24, decimal_places=12)
+    decided_by = models.CharField(max_length=150)
+    decided_at = models.DateTimeField()
+    run = models.ForeignKey(Repricing, on_delete=models.PROTECT, null=True, related_name="+")
+
+    def __str__(self) -> str:
+        return f"{self.generation.hex}: {self.decision}"

@@ -27,13 +27,15 @@ from django.utils import timezone
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
-from accounts.console import NeverDeleted, Page, Record, money, plain
+from accounts.console import NeverDeleted, Page, Record, money
+from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.balances import BalancePage
 from billing.console.generations import GenerationPage
 from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
+from billing.console.quarantine import QuarantinePage
 from billing.console.repricings import RepricingPage
 from billing.console.statements import StatementPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
@@ -53,6 +55,7 @@ from billing.models import (
     Limit,
     Prepaid,
     PriceProposal,
+    Quarantined,
     Repricing,
     Retention,
     Statement,
@@ -64,6 +67,7 @@ from billing.models import (
 from billing.retention import kept_since
 
 admin.site.register(Usage, GenerationPage)
+admin.site.register(Quarantined, QuarantinePage)
 admin.site.register(Tariff, TariffPage)
 admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)

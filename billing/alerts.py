@@ -11,7 +11,7 @@ from django.db import models
 
 from accounts.models import Organization
 from accounts.sealing import open_sealed, seal
-from billing.credits import BALANCE
+from billing.credit.credits import BALANCE
 
 NEAR = 80  # percent of a budget
 MOST_PERCENTS = 10

@@ -11,7 +11,7 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   reset (a crash of the server, too), all is compared.
 - **All balances, closed months, re-pricings, credits, rollups** each time: each is a sum of others, and they are few. A
   closed month is what it was when it was closed, what re-pricing posted is what its runs came to, and prepaid balances
-  are their credits, less what was charged (`billing/balances.py`). A day's rollups are
+  are their credits, less what was charged (`billing/credit/balances.py`). A day's rollups are
   what the ledger says of it, with what was posted late to a later month, and its hours together what the day says; an
   hour is compared with its usage rows once, when it no longer changes.
 - **Of months that were dropped** no generation is compared any more, but their rollups with the ledger as all others,
@@ -26,7 +26,6 @@ well. So a month of ten million in which rows are corrected every minute keeps a
 import logging
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -34,7 +33,8 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.errors import LockNotAvailable
 
-from billing.balances import wrong_balances
+from accounts.exact import plain
+from billing.credit.balances import wrong_balances
 from billing.ids import EPOCH, first_id
 from billing.models import AuditFinding, AuditState, FindingKind
 from billing.retention import kept_since
@@ -450,11 +450,7 @@ def _amounts(values: list[Any]) -> str:
     """What a usage row, or its postings, come to."""
     if values[0] is None:
         return "nothing"
-    return ", ".join(f"{name} {_plain(value)}" for name, value in zip(AMOUNTS, values, strict=True))
-
-
-def _plain(value: Any) -> str:
-    return f"{Decimal(value).normalize():f}" if value else "0"
+    return ", ".join(f"{name} {plain(value)}" for name, value in zip(AMOUNTS, values, strict=True))
 
 
 # --- blocks and balances ---------------------------------------------------------------------------------------------
@@ -513,8 +509,8 @@ def _totals(cursor: CursorWrapper) -> Iterator[Found]:
         yield Found(
             FindingKind.BALANCES,
             "all balances",
-            f"{_plain(amount)} in {entries} entries",
-            f"debit {_plain(debit)} in {debits}, credit {_plain(credit)} in {credits}",
+            f"{plain(amount)} in {entries} entries",
+            f"debit {plain(debit)} in {debits}, credit {plain(credit)} in {credits}",
         )
 
 
@@ -523,7 +519,7 @@ def _closed(cursor: CursorWrapper) -> Iterator[Found]:
     cursor.execute(CLOSED, {"most": MOST_FOUND})
     for month, organization, account, *sums in cursor.fetchall():
         kept, posted = (
-            "nothing" if of[0] is None else f"debit {_plain(of[0])} in {of[2]}, credit {_plain(of[1])} in {of[3]}"
+            "nothing" if of[0] is None else f"debit {plain(of[0])} in {of[2]}, credit {plain(of[1])} in {of[3]}"
             for of in (sums[:4], sums[4:])
         )
         yield Found(FindingKind.CLOSED, f"{month:%Y-%m} of {organization}, {account}", kept, posted)
@@ -536,8 +532,8 @@ def _repriced(cursor: CursorWrapper) -> Iterator[Found]:
         yield Found(
             FindingKind.REPRICING,
             f"re-pricing in {month:%Y-%m} of {organization}",
-            f"charge {_plain(charge)}, cost {_plain(cost)}",
-            "charge {}, cost {}, revenue {}, providers {}".format(*map(_plain, posted)),
+            f"charge {plain(charge)}, cost {plain(cost)}",
+            "charge {}, cost {}, revenue {}, providers {}".format(*map(plain, posted)),
         )
 
 
@@ -586,14 +582,12 @@ def _dropped(cursor: CursorWrapper) -> Iterator[Found]:
     cursor.execute(DROPPED)
     rows, charge, cost, *kept = cursor.fetchone()
     if kept != [rows, charge, rows, charge, cost]:
-        of = f"{_plain(kept[1])} of {kept[0]} requests; by key {_plain(kept[3])} and {_plain(kept[4])} of {kept[2]}"
+        of = f"{plain(kept[1])} of {kept[0]} requests; by key {plain(kept[3])} and {plain(kept[4])} of {kept[2]}"
         yield Found(
-            FindingKind.ROLLUP, "what is kept of dropped months", f"{_plain(charge)} and {_plain(cost)} of {rows}", of
+            FindingKind.ROLLUP, "what is kept of dropped months", f"{plain(charge)} and {plain(cost)} of {rows}", of
         )
 
 
 def _rollup(place: str, amounts: list[Any]) -> Found:
     expected, requests, found, counted = amounts
-    return Found(
-        FindingKind.ROLLUP, place, f"{_plain(expected)} of {requests} requests", f"{_plain(found)} of {counted}"
-    )
+    return Found(FindingKind.ROLLUP, place, f"{plain(expected)} of {requests} requests", f"{plain(found)} of {counted}")

@@ -7,7 +7,7 @@ has, which know Latin letters alone; a question mark stands for any other.
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from accounts.console import plain
+from accounts.exact import plain
 from billing.models import DocumentKind, Statement
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from django.db import connection, models
 from django.db.models.functions import Coalesce
 
 from accounts.models import ApiKey, Organization, Project
+from billing.adjustments import Judgement as Judgement
 from billing.adjustments import Repricing as Repricing
 from billing.adjustments import RepricingSum as RepricingSum
 from billing.aggregates import LateHour as LateHour
@@ -29,22 +30,26 @@ from billing.alerts import Crossing as Crossing
 from billing.alerts import Delivery as Delivery
 from billing.alerts import DeliveryStatus as DeliveryStatus
 from billing.alerts import Recipient as Recipient
+from billing.bills.reconciliations import Reconciliation as Reconciliation
+from billing.bills.reconciliations import ReconciliationLine as ReconciliationLine
+from billing.bills.sources import BillFetch as BillFetch
+from billing.bills.sources import BillPage as BillPage
+from billing.bills.sources import BillSource as BillSource
 from billing.blocks import AccountDay as AccountDay
 from billing.blocks import LedgerBlock as LedgerBlock
 from billing.closings import ClosedMonth as ClosedMonth
 from billing.closings import ClosedSum as ClosedSum
 from billing.closings import month_after as month_after
-from billing.credits import Credit as Credit
-from billing.credits import CreditKind as CreditKind
-from billing.credits import Lot as Lot
-from billing.credits import Prepaid as Prepaid
+from billing.credit.credits import Credit as Credit
+from billing.credit.credits import CreditKind as CreditKind
+from billing.credit.credits import Lot as Lot
+from billing.credit.credits import Prepaid as Prepaid
 from billing.findings import AuditFinding as AuditFinding
 from billing.findings import AuditState as AuditState
 from billing.findings import FindingKind as FindingKind
-from billing.proposals import PriceProposal as PriceProposal
-from billing.proposals import rate_name as rate_name
-from billing.reconciliations import Reconciliation as Reconciliation
-from billing.reconciliations import ReconciliationLine as ReconciliationLine
+from billing.imports.price_lists import PriceList as PriceList
+from billing.imports.proposals import PriceProposal as PriceProposal
+from billing.imports.proposals import rate_name as rate_name
 from billing.retention import DroppedMonth as DroppedMonth
 from billing.retention import KeptTable as KeptTable
 from billing.retention import Retention as Retention
@@ -368,9 +373,9 @@ class Counter(models.Model):
     Of a budget that counts calls of a model or an end user, `owner` is whose it is and `subject` a hash of all three
     (`billing/sql/scopes.sql`). The measure `users` counts an organization's counters of end users, which are bounded.
 
-    A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credits.py`) what was taken back
-    or has expired is used as well. Written only by the functions of billing, under row locks taken in the order of
-    `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
+    A new window is a new row, so nothing is ever reset. Of a prepaid balance (`billing/credit/credits.py`) what was
+    taken back or has expired is used as well. Written only by the functions of billing, under row locks taken in the
+    order of `id`; each counts in `writes`, and `billing/sql/counters.sql` says what `version` is for.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -558,7 +563,7 @@ class Usage(models.Model):
     images = models.IntegerField(default=0, db_default=0)
     seconds = models.IntegerField(default=0, db_default=0)
     basis = models.TextField(choices=Basis.choices)
-    suspect = models.BooleanField()  # the provider's counts were refused
+    suspect = models.BooleanField()  # the provider's counts were refused, or do not add up; see `Quarantined`
     tariff_version = models.BigIntegerField(null=True)
     charge = models.DecimalField(max_digits=24, decimal_places=12, null=True)
     provider_cost = models.DecimalField(max_digits=24, decimal_places=12, null=True)
@@ -573,6 +578,7 @@ class Usage(models.Model):
         indexes = [
             models.Index(fields=["organization", "-id"], name="usage_by_organization"),  # console lists, seeding
             models.Index(fields=["key", "-id"], name="usage_by_key"),  # console lists, seeding
+            models.Index(fields=["-id"], name="usage_suspect", condition=models.Q(suspect=True)),  # the quarantine
             # Console lists by what nothing, or next to nothing, has; costs a settlement nothing.
             BrinIndex(
                 fields=["model", "provider", "app", "status", "basis"],
@@ -585,6 +591,19 @@ class Usage(models.Model):
 
     def __str__(self) -> str:
         return self.id.hex
+
+
+class Quarantined(Usage):
+    """A generation of which a provider's counts were refused, and so nothing charged for: somebody is to judge them."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "quarantined generation"
+
+    @property
+    def claimed(self) -> dict[str, Any]:
+        """What the provider said: see `gateway.protocols.openai_chat.usage.claim`. Empty: it was not kept."""
+        return (self.plan or {}).get("claimed") or {}
 
 
 class Attempt(models.Model):

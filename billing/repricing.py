@@ -238,12 +238,12 @@ class Look:
             sums.cost_after += amounts[1]
 
     def _amounts(self, row: Usage) -> tuple[Decimal, Decimal] | None:
-        amounts = repriced(row, self._prices_of(row))
+        amounts = repriced(row, self.prices_of(row))
         if amounts and row.tariff_version == self.run.version_id:
             return row.charge or ZERO, row.provider_cost or ZERO
         return amounts
 
-    def _prices_of(self, row: Usage) -> Prices:
+    def prices_of(self, row: Usage) -> Prices:
         """The version's, as the row's organization paid them when it began."""
         terms = [term for term in self._terms.get(row.organization, ()) if term.effective_from <= row.created_at]
         if not terms:
@@ -278,8 +278,11 @@ def _tariff(run: Repricing) -> Tariff:
 
 
 def _prior(run: Repricing) -> dict[Key, tuple[Decimal, Decimal]]:
-    """What earlier runs of the tariff have posted, for the organizations and days of this one."""
+    """What earlier runs of the tariff have posted, for the organizations and days of this one. What a claim came to is
+    no price of the tariff's, and stays.
+    """
     posted = RepricingSum.objects.filter(
+        run__generation=None,
         run__state=Repricing.State.APPLIED,
         run__version__tariff=_tariff(run),
         day__gte=run.first,

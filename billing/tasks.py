@@ -12,9 +12,9 @@ from django.db import DatabaseError, connection
 from billing.auditing import audit
 from billing.backbone.leases import BURY, DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP, RESOLVED_AT_ONCE
 from billing.backbone.spool import batches, orphans
+from billing.credit.prepaid import expire
 from billing.crossings import prune_crossings
 from billing.dropping import drop_old
-from billing.prepaid import expire
 from billing.repricing import Outcome, apply, count
 from billing.rollups import prune_usage, roll_up_usage
 from billing.sealing import seal, sum_closed

@@ -50,5 +50,7 @@ app.conf.beat_schedule = {
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
     "exports": {"task": "gateway.store_exports", "schedule": Every(300.0), "options": {"expires": 300}},
     "refused": {"task": "gateway.prune_refused", "schedule": Every(60.0), "options": {"expires": 60}},
+    # Whether it is due says PRICES_HOURS.
+    "price list": {"task": "routing.fetch_price_list", "schedule": Every(600.0), "options": {"expires": 600}},
     "files": {"task": "gateway.prune_files", "schedule": Every(600.0)},
 }

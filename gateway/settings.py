@@ -92,6 +92,12 @@ SPOOL_DIR = Path(env.str("SPOOL_DIR", default=str(BASE_DIR / ".run" / "spool")))
 EXPORT_DIR = Path(env.str("EXPORT_DIR")) if env.str("EXPORT_DIR", default="") else None
 # Exact `scheme://host:port` entries that may be dialled besides public https addresses. Empty means none.
 EGRESS_ALLOW: list[str] = env.list("EGRESS_ALLOW", default=[])
+# Where the price list is fetched from, as `genai-prices` publishes it, and in how many hours again by itself; 0: never.
+PRICES_URL = env.str(
+    "PRICES_URL",
+    default="https://raw.githubusercontent.com/pydantic/genai-prices/refs/heads/main/prices/new_data/v2/data.json",
+)
+PRICES_HOURS = env.int("PRICES_HOURS", default=0)
 # How many requests of one key a process works on that are not held for yet; 0: any number.
 KEY_REQUESTS_UNDER_WAY = env.int("KEY_REQUESTS_UNDER_WAY", default=1000)
 MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=32 * 1024 * 1024)

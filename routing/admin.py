@@ -18,9 +18,11 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from accounts.console import KeptList, Page, Rows
 from accounts.sealing import CannotOpen
-from billing.models import Budget, Reconciliation
+from billing.models import BillFetch, BillSource, Budget, PriceList, Reconciliation
 from routing import provider_secret
+from routing.console.bills import BillFetchPage, BillSourcePage
 from routing.console.policies import ChoiceWeightPage, PolicyPage
+from routing.console.price_lists import PriceListPage
 from routing.console.reconciliations import ReconciliationPage
 from routing.egress import objection
 from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
@@ -29,6 +31,9 @@ from routing.starter.vendors import SERVICES, VENDORS, vendor_at
 
 admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)
+admin.site.register(PriceList, PriceListPage)
+admin.site.register(BillSource, BillSourcePage)
+admin.site.register(BillFetch, BillFetchPage)
 admin.site.register(Reconciliation, ReconciliationPage)
 
 

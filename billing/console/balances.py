@@ -3,12 +3,16 @@
 from datetime import UTC
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django import forms
+from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import URLPattern, path
+from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 from unfold.widgets import (
@@ -18,11 +22,12 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from accounts.console import NeverDeleted, Page, money, plain
+from accounts.console import NeverDeleted, Page, is_operator, money
+from accounts.exact import plain
 from accounts.models import Organization
-from billing.credits import BALANCE, GIVABLE
+from billing.credit.credits import BALANCE, GIVABLE
+from billing.credit.prepaid import balance, end, grant, lots
 from billing.models import Counter, Credit, CreditKind, Prepaid
-from billing.prepaid import balance, grant, lots
 
 SHOWN = 200  # credits
 
@@ -56,8 +61,8 @@ class CreditForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         required=False,
         label="Make it prepaid",
         widget=UnfoldBooleanWidget,
-        help_text="For the first credit of an organization that is postpaid: from then on, for good, it spends what it "
-        "was given and no more.",
+        help_text="For the first credit of an organization that is postpaid: from then on it spends what it was given "
+        "and no more.",
     )
 
     class Meta:
@@ -105,6 +110,7 @@ class BalancePage(NeverDeleted, Page):
     search_fields = ("organization__slug",)
     ordering = ("organization__slug",)
     change_form_after_template = "admin/billing/statement/lines.html"
+    change_form_outer_after_template = "admin/billing/prepaid/end.html"
     shown_fields = ("organization", "left", "given", "paid", "held", "since", "granted_at")
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -139,8 +145,26 @@ class BalancePage(NeverDeleted, Page):
         context = dict(extra_context or {})
         found = self.get_object(request, object_id)
         if found is not None:
-            context["lines"] = credits(found)
+            context |= {"lines": credits(found), "ends": found.pk}
         return super().change_view(request, object_id, form_url, context)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(require_POST(self.end))
+        return [path("<uuid:organization>/end/", view, name="billing_prepaid_end"), *super().get_urls()]
+
+    def end(self, request: HttpRequest, organization: UUID) -> HttpResponse:
+        """POST: makes the organization postpaid, if nothing is left."""
+        found = Prepaid.objects.select_related("organization").filter(pk=organization).first()
+        if not is_operator(request) or found is None:
+            raise Http404
+        try:
+            end(organization)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+            return redirect("admin:billing_prepaid_change", organization)
+        self.log_change(request, found, "Ended: the organization is postpaid.")
+        messages.success(request, f"{found.organization.slug} is postpaid.")
+        return redirect("admin:billing_prepaid_changelist")
 
     @display(description="Left")
     def left(self, prepaid: Any) -> str:

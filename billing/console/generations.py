@@ -16,7 +16,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from accounts.console import Record, dollars, money, number, plain
+from accounts.console import Record, dollars, money, number
+from accounts.exact import plain
 from billing.console.filters import (
     TIME_INPUTS,
     AppFilter,

@@ -20,7 +20,8 @@ from django.utils.html import format_html
 from unfold.contrib.filters.forms import RangeDateForm
 from unfold.decorators import display
 
-from accounts.console import Record, dollars, plain
+from accounts.console import Record, dollars
+from accounts.exact import plain
 from accounts.models import Organization
 from billing.console.filters import NameFilter, OrganizationFilter
 from billing.exports.streams import gzipped, in_thread, takes_gzip

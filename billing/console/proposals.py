@@ -11,8 +11,8 @@ from django.utils.html import format_html_join
 from unfold.decorators import display
 
 from accounts.console import NeverDeleted, Page
+from billing.imports.proposals import Decision
 from billing.models import PriceProposal, Rate, TariffVersion, rate_name
-from billing.proposals import Decision
 
 
 class DecisionForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time

@@ -21,7 +21,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
-from accounts.console import dollars, is_operator, money, number, plain
+from accounts.console import dollars, is_operator, money, number
+from accounts.exact import plain
 from accounts.models import ApiKey, Organization, Project
 from billing.closings import month_after
 from billing.exports.csv_file import CsvFile

@@ -12,7 +12,8 @@ from django.utils.html import format_html
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from accounts.console import NeverDeleted, Page, link, money, number, plain
+from accounts.console import NeverDeleted, Page, link, money, number
+from accounts.exact import plain
 from accounts.models import Organization
 from billing.documents import pdf
 from billing.issuing import MOST_REASON, credit_note, issue, statement

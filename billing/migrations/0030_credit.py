@@ -8,7 +8,7 @@ import django.core.validators
 import django.db.models.deletion
 from django.db import migrations, models
 
-import billing.credits
+import billing.credit.credits
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
 
@@ -98,7 +98,7 @@ class Migration(migrations.Migration):
                         ),
                         blank=True,
                         db_default=[Decimal("3")],
-                        default=billing.credits.low,
+                        default=billing.credit.credits.low,
                         help_text="Dollars: when less is left the organization's recipients are told, once after each credit; 0: when nothing is left.",
                         size=10,
                     ),

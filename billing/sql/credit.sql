@@ -40,8 +40,11 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'what was committed meanwhile would not be seen';
     end if;
-    select p.granted into strict v_granted
+    select p.granted into v_granted
       from billing_prepaid p where p.organization_id = p_organization for no key update;
+    if not found then  -- it may have ended while its row was waited for
+        raise exception 'the organization is postpaid' using errcode = 'check_violation';
+    end if;
     select c.id into strict v_counter from billing_counter c
      where c.subject = p_organization and c.measure = 'money' and c.period = 'balance'
        and c.period_start = billing_window('balance', now())
@@ -116,7 +119,8 @@ $$;
 
 -- Moves a balance by what somebody gives or takes. Of two with one reference the second is refused, however they race.
 -- An adjustment below 0 takes what would be spent last, and nothing that is spent or held. p_begin: an organization that
--- is postpaid is prepaid from now on; what it has open is not paid by the balance. Returns the credit's id.
+-- is postpaid is prepaid from now on; what it has open is not paid by the balance. One that was prepaid before goes on
+-- with its counter, of which all that was granted then is used. Returns the credit's id.
 create or replace function billing_grant_credit(
     p_organization uuid, p_kind text, p_amount numeric, p_expires_at timestamptz, p_reference text, p_note text,
     p_by text, p_begin boolean
@@ -128,6 +132,8 @@ declare
     v_amount numeric := p_amount::numeric(24, 12);
     b record;
     v_id bigint;
+    v_given numeric; v_taken numeric;
+    v_begun boolean := false;
 begin
     if p_kind = 'expired' or p_reference = '' or p_reference like 'expired:%' then
         raise exception 'a credit has a kind and a reference of its own' using errcode = 'check_violation';
@@ -141,13 +147,22 @@ begin
         select p_organization, p_organization, 'money', 'balance', billing_window('balance', v_now), 0, 0
          where not exists (select from billing_counter c where c.subject = p_organization and c.measure = 'money'
                               and c.period = 'balance' and c.period_start = billing_window('balance', v_now));
-        insert into billing_prepaid (organization_id, since, granted, granted_at, used)
-        values (p_organization, v_now, 0, v_now, 0) on conflict do nothing;
+        select coalesce(sum(k.amount) filter (where k.amount > 0 and k.kind <> 'expired'), 0),
+               coalesce(-sum(k.amount) filter (where k.amount < 0 or k.kind = 'expired'), 0)
+          into v_given, v_taken from billing_credit k where k.organization_id = p_organization;
+        insert into billing_prepaid (organization_id, since, granted, granted_at, used, carried)
+        values (p_organization, v_now, v_given, v_now, v_given, v_given - v_taken) on conflict do nothing;
+        v_begun := found;
     end if;
     if not exists (select from billing_prepaid p where p.organization_id = p_organization) then
         raise exception 'the organization is postpaid' using errcode = 'check_violation';
     end if;
     select * into b from billing_lock_balance(p_organization);
+    if v_begun and b.used <> b.granted then  -- a request that held nothing and was billed after the balance had ended
+        update billing_counter set used = b.granted, writes = writes + 1 where id = b.counter;
+        update billing_prepaid p set used = b.granted where p.organization_id = p_organization;
+        b.used := b.granted;
+    end if;
     if v_amount < 0 and v_amount < b.used + b.held - b.granted then
         raise exception 'the balance has $% that is neither spent nor held',
                         trim_scale(greatest(b.granted - b.used - b.held, 0)) using errcode = 'check_violation';
@@ -207,6 +222,29 @@ begin
         v_count := v_count + 1;
     end loop;
     return v_count;
+end
+$$;
+
+-- Ends a balance: its organization is postpaid from now on. Only when nothing is left, and nothing held: what is left is
+-- taken by an adjustment before, with the entry that says so, and what is open is settled, so that no unit is lost. A
+-- request that is admitted meanwhile waits for the counter, and finds nothing left, or comes when the organization is
+-- postpaid. Its credits stay, and a balance that begins again goes on after them.
+create or replace function billing_end_balance(p_organization uuid)
+returns void
+language plpgsql security definer set search_path = public, pg_temp as $$
+declare
+    b record;
+begin
+    select * into b from billing_lock_balance(p_organization);
+    b.used := billing_pay_late(p_organization, b.counter, b.granted, b.used);
+    if b.used < b.granted then
+        raise exception 'the balance has $% left, of which $% are held: take what is not spent by an adjustment first',
+                        trim_scale(b.granted - b.used), trim_scale(b.held) using errcode = 'check_violation';
+    end if;
+    if exists (select from billing_hold h where h.organization = p_organization and h.counters @> to_jsonb(b.counter)) then
+        raise exception 'requests are open that hold of the balance' using errcode = 'check_violation';
+    end if;
+    delete from billing_prepaid p where p.organization_id = p_organization;
 end
 $$;
 

@@ -1,11 +1,11 @@
 """What an alert says, to programs and to people: the same at every try, since it is made of the crossing alone."""
 
 from datetime import UTC, datetime
-from decimal import Decimal
 
 import msgspec
 
-from billing.credits import BALANCE
+from accounts.exact import plain
+from billing.credit.credits import BALANCE
 from billing.models import Crossing
 
 KIND, LOW = "budget.threshold_reached", "balance.low"
@@ -18,8 +18,8 @@ def payload(crossing: Crossing) -> bytes:
     if crossing.period == BALANCE:
         data = {
             "organization": organization,
-            "below": _plain(crossing.amount),
-            "left": _plain(crossing.used),
+            "below": plain(crossing.amount),
+            "left": plain(crossing.used),
             "currency": "USD",
             "credited_at": _moment(crossing.period_start),
         }
@@ -37,8 +37,8 @@ def payload(crossing: Crossing) -> bytes:
                 "period": crossing.period,
                 "period_start": None if crossing.period == "total" else _moment(crossing.period_start),
                 "percent": crossing.percent,
-                "amount": _plain(crossing.amount),
-                "used": _plain(crossing.used),
+                "amount": plain(crossing.amount),
+                "used": plain(crossing.used),
                 "currency": "USD",
                 "hard": crossing.hard,
             },
@@ -51,7 +51,7 @@ def subject(crossing: Crossing) -> str:
     if crossing.period != BALANCE:
         what = f"{crossing.percent} % of the {PERIODS[crossing.period]} is spent"
     elif crossing.used:
-        what = f"less than ${_plain(crossing.amount)} of the prepaid balance is left"
+        what = f"less than ${plain(crossing.amount)} of the prepaid balance is left"
     else:
         what = "the prepaid balance is used up"
     words = f"{crossing.whom()}: {what}"
@@ -63,12 +63,12 @@ def text(crossing: Crossing) -> str:
     seen = f"Seen at {crossing.crossed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC."
     if crossing.period == BALANCE:
         refused = "Once it is used up, what costs is refused."
-        return "\n".join([f"{subject(crossing)}.", "", f"Left: ${_plain(crossing.used)}.", refused, seen]) + "\n"
+        return "\n".join([f"{subject(crossing)}.", "", f"Left: ${plain(crossing.used)}.", refused, seen]) + "\n"
     since = "" if crossing.period == "total" else f" since {crossing.period_start.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     lines = [
         f"{subject(crossing)}.",
         "",
-        f"Spent{since}: ${_plain(crossing.used)} of ${_plain(crossing.amount)}.",
+        f"Spent{since}: ${plain(crossing.used)} of ${plain(crossing.amount)}.",
         "It is a hard budget: once it is spent, what costs is refused."
         if crossing.hard
         else "It is a soft budget: nothing is refused.",
@@ -79,7 +79,3 @@ def text(crossing: Crossing) -> str:
 
 def _moment(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
-def _plain(amount: Decimal) -> str:
-    return f"{amount.normalize():f}" if amount else "0"

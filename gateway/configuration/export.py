@@ -13,9 +13,10 @@ from typing import Any
 import yaml
 from django.db import models
 
+from accounts.exact import plain
 from accounts.models import ApiKey, Organization, Project
 from billing.models import Budget, Limit, Rate, Tariff, TariffVersion
-from gateway.configuration.rows import plain_decimal, shown
+from gateway.configuration.rows import shown
 from gateway.configuration.schema import (
     BUDGET,
     CREDENTIAL,
@@ -266,7 +267,7 @@ def _plain(value: Any) -> Any:
     """A value as YAML carries it. Decimals and moments are text: no parser makes anything else of them."""
     match value:
         case Decimal():
-            return plain_decimal(value)
+            return plain(value)
         case datetime() | date():
             return shown(value)
         case float():

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 
+from accounts.exact import plain
 from billing.models import Rate, Tariff, TariffVersion
 from gateway.configuration.schema import Entry, Noun
 from routing.models import Model, Offer
@@ -146,7 +147,7 @@ def shown(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case Decimal():
-            return plain_decimal(value)
+            return plain(value)
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
         case date():
@@ -159,9 +160,3 @@ def shown(value: Any) -> str:
             return f"{value:g}"
         case _:
             return str(value)
-
-
-def plain_decimal(value: Decimal) -> str:
-    """A decimal without exponent or idle zeros: 0.15, 100."""
-    text = f"{value:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text

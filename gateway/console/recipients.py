@@ -15,7 +15,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
 from accounts.console import Page, Record, money
 from accounts.sealing import CannotOpen
-from billing.credits import BALANCE
+from billing.credit.credits import BALANCE
 from billing.models import Channel, Delivery, DeliveryStatus, Recipient
 from gateway.alerts.signature import UnusableSecret, key_of, new_secret
 from routing.base_url import BadUrl, parse_base_url

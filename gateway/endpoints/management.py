@@ -11,8 +11,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from accounts.models import Scope
+from billing.credit.prepaid import BALANCE
 from billing.ids import first_id
-from billing.prepaid import BALANCE
 from gateway.door.answers import Answer, json_answer
 from gateway.door.view import ApiView
 from gateway.endpoints.generations import EitherScope

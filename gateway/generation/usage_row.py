@@ -71,6 +71,7 @@ def settlement(
         row.tries.append(attempt.row)
         if attempt.reader is not None and attempt.reader.usage_suspect:
             row.suspect = True
+            row.plan["claimed"] = attempt.reader.usage_claim
     reader = last.reader
     if reader is not None:
         row.upstream_id = reader.upstream_id

@@ -139,6 +139,10 @@ class Answer(Protocol):
         """It sent counts that cannot be believed, or do not add up."""
 
     @property
+    def usage_claim(self) -> dict[str, Any] | None:
+        """What it sent, where that is suspect: see `openai_chat.usage.claim`."""
+
+    @property
     def counted(self) -> bool:
         """Whether `usage` counts the whole answer: nothing more was to come when it did."""
 

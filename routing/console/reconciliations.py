@@ -16,10 +16,10 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
 from accounts.console import Record, is_operator, money, number
-from billing.bill_files import MOST_BYTES, BadBill, Form
+from billing.bills.files import MOST_BYTES, BadBill, Form
+from billing.bills.reconciling import reconcile
 from billing.exports.csv_file import FORMULA
 from billing.models import Reconciliation, ReconciliationLine
-from billing.reconciling import reconcile
 from routing.models import Credential, Provider
 
 SHOWN = 1000  # lines; the file has all

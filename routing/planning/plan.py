@@ -99,6 +99,8 @@ class Plan:
         - `offers`: those in order, each [id, provider, upstream model, reason, score], of a further model with its slug
           as a sixth; `out`: the same of those left out
         - `choice`: how the gateway chose the model, if it did
+
+        A settlement adds `claimed`, what the provider said that it used, where that is not believed.
         """
         asked = self._parts[0].prospect
         first = asked.model.slug

@@ -1,4 +1,4 @@
-"""The starter catalog: well-known vendors, their models, and prices from the installed price list, as rows.
+"""The starter catalog: well-known vendors, their models, and prices from a price list, as rows.
 
 It adds and never takes over. What the operator made or changed stays: a provider or model that exists, an
 offer under another tariff, a tariff with a version that no import wrote. A changed price is a new version
@@ -16,8 +16,8 @@ from django.db import models
 from django.db.models import Prefetch
 from genai_prices import types as listed
 
+from billing.imports.proposals import leaps
 from billing.models import PriceProposal, Rate, Tariff, TariffVersion, rate_name
-from billing.proposals import leaps
 from routing.models import Model, Offer, Provider
 from routing.starter.price_list import Listing, Rates, Skipped, read
 from routing.starter.progress import Progress
@@ -45,6 +45,7 @@ class Starter:
 
     now: datetime
     importer: str = ""  # who asks for it, and so cannot approve what is proposed
+    note: str = NOTE  # where its prices are from
     lines: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     providers: dict[str, Provider] = field(default_factory=dict)
@@ -100,13 +101,17 @@ def vendors_named(slugs: Iterable[str]) -> Sequence[Vendor]:
 
 
 def plan(
-    vendors: Sequence[Vendor], price_list: Iterable[listed.Provider], now: datetime, importer: str = ""
+    vendors: Sequence[Vendor],
+    price_list: Iterable[listed.Provider],
+    now: datetime,
+    importer: str = "",
+    note: str = NOTE,
 ) -> Starter:
     """What importing these vendors from `price_list` would do to the catalog as it is. Changes nothing.
 
-    `now` (UTC) is when new prices start, `importer` who asks.
+    `now` (UTC) is when new prices start, `importer` who asks, `note` where the list is from: it begins with `PACKAGE`.
     """
-    starter = Starter(now.replace(microsecond=0), importer)
+    starter = Starter(now.replace(microsecond=0), importer, note)
     lists = {provider.id: provider for provider in price_list}
     listings: list[Listing] = []
     for vendor in vendors:
@@ -243,7 +248,7 @@ class _Known:
             effective_from=start,
             rates=[[item, above, f"{price:f}", f"{price:f}"] for (item, above), price in rates.items()],
             reason=", ".join(reason),
-            note=NOTE,
+            note=self.starter.note,
             proposed_by=self.starter.importer,
         )
         same = [known for known in tariff.proposals.all() if (known.rates, known.reason) == (row.rates, row.reason)]
@@ -260,7 +265,7 @@ class _Known:
         return all(row.note.startswith(PACKAGE) for row in tariff.versions.all())
 
     def _version(self, tariff: Tariff, start: datetime, rates: Rates) -> None:
-        row = TariffVersion(tariff=tariff, effective_from=start, note=NOTE)
+        row = TariffVersion(tariff=tariff, effective_from=start, note=self.starter.note)
         self.starter.versions.append(row)
         self.starter.rates += [
             Rate(version=row, item=item, above=above, cost=price, charge=price)

@@ -20,9 +20,9 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from billing.backbone.admission import Refused
+from billing.credit.prepaid import grant
 from billing.crossings import NOTE, RETENTION_DAYS, note_crossings, prune_crossings
 from billing.models import Budget, Counter, Credit, CreditKind, Crossing, Delivery, Prepaid, Recipient
-from billing.prepaid import grant
 from gateway.alerts import delivering
 from gateway.alerts.delivering import BACK_OFF, CLAIM, LEASE, MOST_TRIES, deliver
 from gateway.alerts.signature import LEAST, MOST, PREFIX, UnusableSecret, key_of, new_secret, signed

@@ -16,8 +16,10 @@ from psycopg.errors import InsufficientPrivilege, RaiseException
 
 from accounts.models import Organization
 from billing.auditing import audit
-from billing.bill_files import BadBill, Form
+from billing.bills.files import BadBill, Form
+from billing.bills.reconciling import reconcile
 from billing.closings import month_after
+from billing.credit.prepaid import grant
 from billing.dropping import BUSY, DIFFERS, Stays, drop, drop_old, months
 from billing.ids import first_id
 from billing.issuing import statement
@@ -37,8 +39,6 @@ from billing.models import (
     Usage,
     UsageRollup,
 )
-from billing.prepaid import grant
-from billing.reconciling import reconcile
 from billing.retention import kept_since
 from billing.rollups import COUNTED, SPENT, roll_up_usage
 from billing.sealing import seal, sum_closed

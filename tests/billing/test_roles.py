@@ -49,8 +49,12 @@ APP_WRITES = {
     "billing_delivery": {"insert", "update", "delete"},
     "billing_repricing": {"insert", "update", "delete"},
     "billing_repricingsum": {"insert", "update", "delete"},
-    "billing_reconciliation": set(),
-    "billing_reconciliationline": set(),
+    "billing_judgement": set(),
+    "billing_reconciliation": {"insert"},
+    "billing_reconciliationline": {"insert"},
+    "billing_billfetch": {"update", "delete"},
+    "billing_billpage": {"insert", "delete"},
+    "billing_pricelist": {"insert", "update", "delete"},
     "billing_statement": set(),
     "billing_storedexport": {"insert", "update"},
     "billing_retention": set(),
@@ -65,13 +69,16 @@ APP_WRITES = {
     "routing_ejection": {"insert", "update", "delete"},
     "routing_replay": {"update", "delete"},
 }
-# What the console does to these: an operator closes a month, asks for a re-pricing, compares a bill, issues
-# statements, says how long usage is kept, ends a rest, and with an offer goes its history.
+# What the console does to these: an operator closes a month, asks for a re-pricing, compares a bill, has one fetched,
+# imports a price list, issues statements, says how long usage is kept, ends a rest, and with an offer goes its history.
 CONSOLE_TOO = {
     "billing_closedmonth": {"insert"},
     "billing_repricing": {"insert"},
     "billing_reconciliation": {"insert"},
     "billing_reconciliationline": {"insert"},
+    "billing_billfetch": {"insert", "update", "delete"},
+    "billing_billpage": {"delete"},
+    "billing_pricelist": {"insert", "update", "delete"},
     "billing_statement": {"insert"},
     "billing_retention": {"update"},
     "routing_ejection": {"update", "delete"},
@@ -228,6 +235,8 @@ AS_OWNER = {
     "billing_sum_closed": "app",
     "billing_expire_credit": "app",
     "billing_grant_credit": "console",
+    "billing_end_balance": "console",
+    "billing_judge_claim": "console",
     "billing_seed_counter": "console",
     "routing_end_rests": None,
 }

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from accounts.models import Change
 from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER, LONGEST_GAP
 from billing.backbone.settlement import encode
+from billing.credit.prepaid import Balance, balance, grant
 from billing.models import (
     Attempt,
     Budget,
@@ -30,7 +31,6 @@ from billing.models import (
     Recipient,
     Usage,
 )
-from billing.prepaid import Balance, balance, grant
 from billing.tasks import MONTHS_AHEAD
 from gateway.celery import app as product
 from tests.stage.backbone import admission, app_url, books, database, hold_many, owner_url, run, settled, wanted
@@ -192,9 +192,14 @@ def test_every_scheduled_task_is_known() -> None:
         *("resolve_dead_holds", "roll_up_usage", "seal"),
     }
     gateways = {"gateway.alert", "gateway.prune_files", "gateway.store_exports"}
-    routings = {"routing.prune", "routing.roll_up"}
+    routings = {"routing.fetch_price_list", "routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
-    asked_for = {"routing.replay", "billing.count_repricing", "billing.apply_repricing"}  # by somebody, when they like
+    asked_for = {
+        "routing.fetch_bill",
+        "routing.replay",
+        "billing.count_repricing",
+        "billing.apply_repricing",
+    }  # by somebody, when they like
     assert ours == {*TASKS, *asked_for}
 
 

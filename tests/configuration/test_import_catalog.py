@@ -18,9 +18,9 @@ from genai_prices.data import providers as price_list
 
 from accounts.by import add_by
 from billing.console.proposals import decide
+from billing.imports.proposals import Decision
 from billing.models import PriceProposal, Tariff, TariffVersion, rate_name
 from billing.pricing import Rate, by_size
-from billing.proposals import Decision
 from billing.tokens import Tokens
 from routing.models import Credential, Model, Offer, Provider
 from routing.starter.progress import Progress

@@ -17,10 +17,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import ApiKey, Organization, Project, User
+from billing.credit.prepaid import grant
 from billing.ids import first_id, new_id
 from billing.models import (
     Attempt,
     AuditFinding,
+    BillFetch,
+    BillSource,
     Budget,
     ClosedMonth,
     CreditKind,
@@ -32,7 +35,9 @@ from billing.models import (
     LedgerEntry,
     Limit,
     Prepaid,
+    PriceList,
     PriceProposal,
+    Quarantined,
     Recipient,
     Reconciliation,
     Repricing,
@@ -44,7 +49,6 @@ from billing.models import (
     Terms,
     Usage,
 )
-from billing.prepaid import grant
 from gateway.models import Refused, RefusedCount
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
@@ -55,6 +59,18 @@ def console_role() -> Iterator[None]:
     """Within, this process's connection has the rights of the console alone."""
     with connection.cursor() as cursor:
         cursor.execute("set role meterline_console")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("reset role")
+
+
+@contextmanager
+def app_role() -> Iterator[None]:
+    """Within, this process's connection has the rights of a worker and the API alone."""
+    with connection.cursor() as cursor:
+        cursor.execute("set role meterline_app")
     try:
         yield
     finally:
@@ -172,6 +188,7 @@ PAGES = (
     Tariff,
     TariffVersion,
     Terms,
+    PriceList,
     PriceProposal,
     Budget,
     Prepaid,
@@ -179,10 +196,13 @@ PAGES = (
     Recipient,
     Limit,
     Usage,
+    Quarantined,
     LedgerEntry,
     ClosedMonth,
     Repricing,
     Reconciliation,
+    BillFetch,
+    BillSource,
     Statement,
     ExportSchedule,
     StoredExport,
@@ -201,6 +221,7 @@ PAGES = (
 READ_ONLY = (
     Delivery,
     Usage,
+    Quarantined,
     LedgerEntry,
     Reconciliation,
     StoredExport,
@@ -218,7 +239,9 @@ KEPT = (
     ApiKey,
     ClosedMonth,
     Prepaid,
+    PriceList,
     PriceProposal,
+    BillFetch,
     Repricing,
     Statement,
     ExportSchedule,
@@ -305,6 +328,7 @@ def make_rows(tenant: Tenant) -> Rows:
     provider = Provider.objects.create(slug=slug, name="Vendor", base_url="https://vendor.example/v1")
     Credential.objects.create(provider=provider)
     model = Model.objects.create(slug=f"lab/{slug}", name="A model")
+    source = BillSource.objects.create(provider=slug, endpoint="https://vendor.example/v1")
     usage = make_usage(tenant)
     make_attempt(usage)
     lease = Lease.objects.create(id=uuid4(), host=slug, pid=1, started_at=now, heartbeat_at=now)
@@ -325,6 +349,9 @@ def make_rows(tenant: Tenant) -> Rows:
         Terms: Terms.objects.create(
             organization=tenant.organization, tariff=tariff, effective_from=now + timedelta(days=1), markup=Decimal(5)
         ),
+        PriceList: PriceList.objects.create(
+            url="https://prices.example/data.json", state="fetched", lines=["+ model x"]
+        ),
         PriceProposal: PriceProposal.objects.create(
             tariff=tariff, effective_from=now, rates=[["input", 0, "9", "9"]], reason="input 1 -> 9", proposed_by=slug
         ),
@@ -334,6 +361,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Delivery: make_delivery(recipient),
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
+        Quarantined: Quarantined.objects.get(pk=make_usage(tenant, suspect=True).pk),
         LedgerEntry: make_entry(usage),
         Repricing: Repricing.objects.create(version=version, first=now.date(), until=now.date() + timedelta(days=1)),
         Reconciliation: Reconciliation.objects.create(
@@ -345,6 +373,8 @@ def make_rows(tenant: Tenant) -> Rows:
             made_by=slug,
             **dict.fromkeys(("billed", "booked", "missing", "tokens", "price"), Decimal(1)),
         ),
+        BillSource: source,
+        BillFetch: source.fetches.create(first=now.date(), last=now.date(), asked_by=slug, state="stopped"),
         ClosedMonth: month,
         Statement: Statement.objects.create(
             issuer=slug,

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 from django.db import ProgrammingError
 
+from billing.credit.prepaid import balance
 from billing.models import Counter, Credit, LedgerEntry, Prepaid
-from billing.prepaid import balance
 from tests.console.browser import console, console_role, context_of, filled, url
 from tests.stage.cast import Tenant
 

@@ -20,7 +20,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.console import Record, plain
+from accounts.console import Record
+from accounts.exact import plain
 from accounts.models import Organization, Project, User
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from accounts.models import ApiKey
+from billing.credit.prepaid import grant
 from billing.models import Budget, CreditKind, Usage
-from billing.prepaid import grant
 from tests.protocols.openai_chat.answers import whole
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import Tenant, make_key

@@ -7,16 +7,21 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from billing.models import BillFetch, BillPage, BillSource
 from gateway.upstream import connection as dialler
 from routing import outside
 from routing.base_url import BadUrl, parse_base_url
+from routing.bills import fetching
 from routing.egress import Egress, ForbiddenAddress, parse_allow
 from routing.outside import AddressInfo, Answer, NoAnswer, Outside
+from routing.starter.fetching import get
+from routing.starter.published import BadList
 from tests.stage.addresses import ANSWERS, FORBIDDEN, FORMS, HOSTS, PUBLIC
 from tests.upstream.authority import Authority
 from tests.upstream.raw_upstream import Canaries, Peer, RawUpstream, answer, chunk, has_ipv6, says
@@ -83,6 +88,32 @@ def test_the_dialler_and_this_client_make_sockets_for_the_same_addresses(who: st
     for address in ("0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "fe80::1%lo"):
         with pytest.raises(ForbiddenAddress):
             make(Egress(), True, info(address))
+
+
+def price_list(client: Outside) -> bytes:
+    """Fetches a price list."""
+    return get(client, "https://api.test/data.json")
+
+
+def bill(client: Outside) -> bytes:
+    """Fetches a page of a bill."""
+    source = BillSource(provider="vendor", form="openai", endpoint="https://api.test/v1")
+    source.put("sk-admin")
+    fetch = BillFetch(source=source, first=date(2026, 10, 1), last=date(2026, 10, 2))
+    return fetching.page_of(fetch, BillPage.Part.USAGE, "", client, 1000)
+
+
+@pytest.mark.parametrize("fetch", [price_list, bill])
+def test_what_is_fetched_is_fetched_from_the_same_addresses(fetch: Callable[[Outside], bytes]) -> None:
+    """As webhooks and storage, price lists and bills have no other client than this one."""
+    for address in FORBIDDEN.split():
+        names = Names(api=[[address]])
+        with pytest.raises((BadList, fetching.Refused), match="may not be dialled"):
+            fetch(Outside(Egress(), resolve=names))
+        assert names.asked == ["api.test"]
+    for addresses in ANSWERS:
+        with pytest.raises((BadList, fetching.Refused), match="may not be dialled"):
+            fetch(Outside(Egress(), resolve=Names(api=[addresses])))
 
 
 async def test_no_way_of_writing_it_reaches_this_machine() -> None:

@@ -69,7 +69,7 @@ def make_partitions(owner: "psycopg.Connection[Any]") -> None:
 BOOKS = (
     *("usage", "attempt", "ledgerentry", "ledgerblock", "accountday", "usagerollup", "spendrollup", "latehour"),
     *("auditfinding", "auditstate", "mark", "closedmonth", "closedsum", "repricing", "repricingsum", "prepaid"),
-    *("droppedmonth",),
+    *("judgement", "droppedmonth"),
 )
 
 

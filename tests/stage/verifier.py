@@ -247,8 +247,11 @@ class Books:
         users = Counter((c.organization, c.period, c.period_start) for c in self.counters if c.end_user is not None)
         for counter in self.counters:
             start = counter.period_start
-            if counter.period == "balance":  # of what began after it was prepaid
-                start = self.prepaid[counter.subject].since
+            prepaid = self.prepaid.get(counter.subject) if counter.period == "balance" else None
+            if counter.period == "balance":
+                if prepaid is None:  # it has ended: `_balances` says that all of it is used
+                    continue
+                start = prepaid.since  # of what began after it was prepaid
             end = _end(counter.period, start, self.zones[counter.organization])
             rows = [
                 u
@@ -267,7 +270,8 @@ class Books:
                     "users": users[counter.organization, counter.period, start],
                 }[counter.measure]
             )
-            if counter.period == "balance":
+            if prepaid is not None:
+                used += Fraction(prepaid.carried)
                 used -= sum(Fraction(k.amount) for k in self.credits[counter.subject] if not _grants(k))
             if Fraction(counter.used) != used:
                 yield f"counter {counter.id} ({counter.measure} {counter.period}) says {counter.used}, rows say {used}"
@@ -288,8 +292,9 @@ class Books:
                 granted += Fraction(k.amount) if _grants(k) else 0
             if posted[organization] != expected:
                 yield f"balance of {organization}: the ledger says {dict(posted[organization])}, not {dict(expected)}"
-            if Fraction(self.prepaid[organization].granted) != granted:
-                yield f"balance of {organization}: granted {self.prepaid[organization].granted}, credits say {granted}"
+            kept = self.prepaid.get(organization)
+            if Fraction(kept.granted if kept else used[organization]) != granted:
+                yield f"balance of {organization}: granted {kept.granted if kept else 'nothing'}, credits say {granted}"
             if used[organization] > granted:
                 yield f"balance of {organization}: {used[organization]} of {granted} is used"
 

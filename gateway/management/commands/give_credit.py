@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.by import add_by
 from accounts.models import Organization
-from billing.credits import GIVABLE
+from billing.credit.credits import GIVABLE
+from billing.credit.prepaid import balance, grant
 from billing.models import CreditKind
-from billing.prepaid import balance, grant
 
 
 class Command(BaseCommand):
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--reference", required=True, help="Of the payment or the reason.")
         parser.add_argument("--expires", metavar="MOMENT", help="UTC, as 2027-01-01 or 2027-01-01T12:00. Else never.")
         parser.add_argument("--note", default="")
-        parser.add_argument("--prepaid", action="store_true", help="Makes a postpaid organization prepaid, for good.")
+        parser.add_argument("--prepaid", action="store_true", help="Makes a postpaid organization prepaid.")
         add_by(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.by import add_by
-from accounts.console import plain
-from billing.bill_files import MOST_BYTES, BadBill, Form
-from billing.reconciling import reconcile
+from accounts.exact import plain
+from billing.bills.files import MOST_BYTES, BadBill, Form
+from billing.bills.reconciling import reconcile
 from routing.console.reconciliations import as_csv, credentials_of
 from routing.models import Provider
 

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from accounts.by import add_by
-from accounts.console import plain
+from accounts.exact import plain
 from accounts.models import Organization
 from billing.models import Repricing, TariffVersion
 from billing.repricing import Outcome, apply, count

@@ -12,6 +12,7 @@ import msgspec
 
 from billing.tokens import LARGEST, Tokens
 from gateway.protocols.openai_chat import faults
+from gateway.protocols.openai_chat.usage.claim import claimed
 from gateway.protocols.openai_embeddings.request import READS, Embeddings
 from gateway.protocols.openai_embeddings.vectors import NoVector, read
 from gateway.protocols.sides import Sent, Vectors
@@ -66,6 +67,7 @@ class VectorReader:
         self.abandoned: GatewayError | None = None
         self.usage: Tokens | None = None
         self.usage_suspect = False
+        self.usage_claim: dict[str, Any] | None = None
         self._asked = asked
         self._model = model
         self._dialect = dialect
@@ -196,6 +198,7 @@ class VectorReader:
             known = [count for count in counts if count is not None]
             if not all(type(count) is int and 0 <= count <= LARGEST for count in known):
                 self.usage_suspect = True
+                self.usage_claim = claimed(usage, {})
                 continue
             if prompt := next(filter(None, known), 0):
                 self.usage = Tokens(prompt=prompt)

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 
 from accounts.sealing import CannotOpen, is_current, seal
-from billing.models import ExportSchedule, Recipient
+from billing.models import BillSource, ExportSchedule, Recipient
 from routing.models import Credential
 from routing.starter.progress import Progress
 
@@ -21,13 +21,14 @@ TABLES: dict[type[Model], tuple[str, ...]] = {
     Credential: ("provider",),
     Recipient: ("organization",),
     ExportSchedule: ("organization",),
+    BillSource: (),
 }
 
 
 class Command(BaseCommand):
     help = (
-        "Seals provider credentials, the secrets of webhooks and the keys of buckets under the first sealing key. May "
-        "be stopped and run again at any time: what is sealed already is passed over."
+        "Seals provider credentials, the secrets of webhooks and bills, and the keys of buckets under the first "
+        "sealing key. May be stopped and run again at any time: what is sealed already is passed over."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

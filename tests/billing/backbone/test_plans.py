@@ -22,9 +22,9 @@ from billing.backbone.admission import AttemptItem, Held, HoldItem
 from billing.backbone.connections import SESSION
 from billing.backbone.leases import DEAD_AFTER, LONGEST_GAP
 from billing.backbone.settlement import encode
+from billing.credit.prepaid import BALANCE, grant
 from billing.ids import new_hex, new_id
 from billing.models import Budget, CreditKind, Limit, Prepaid
-from billing.prepaid import BALANCE, grant
 from gateway.endpoints.generations import Generations
 from gateway.endpoints.management import BUDGETS
 from tests.stage.backbone import app_url, database, owner_url, settled, wanted

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from billing.backbone.admission import Admission, Held, Refused
-from billing.lots import Impossible, Move, remaining
+from billing.credit.lots import Impossible, Move, remaining
+from billing.credit.prepaid import Balance, balance, expire, grant
 from billing.models import Counter, Credit, CreditKind, LedgerEntry, Lot, Prepaid
-from billing.prepaid import Balance, balance, expire, grant
 from tests.stage.backbone import (
     admission,
     app_url,

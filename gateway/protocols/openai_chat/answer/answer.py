@@ -159,6 +159,11 @@ class AnswerReader:
         return self._reported.suspect
 
     @property
+    def usage_claim(self) -> dict[str, Any] | None:
+        """What it sent, where that is suspect."""
+        return self._reported.claim
+
+    @property
     def begun(self) -> bool:
         """Whether it is under way: it is meaningful, or its body is one that says nothing before its end. A role, nulls
         and signs of life are no answer yet.

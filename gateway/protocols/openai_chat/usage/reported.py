@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import astuple, replace
 
 from billing.tokens import Tokens
+from gateway.protocols.openai_chat.usage.claim import claimed
 from gateway.protocols.openai_chat.usage.counts import BadUsage, Counts, add, read
 from gateway.protocols.openai_chat.usage.counts import tokens as tokens_of
 
@@ -21,19 +22,20 @@ _Found = tuple[Tokens, dict[str, Any], bool]  # Counts, the object they came in,
 class _Place:
     """The objects of one place, one after the other; the last lie or truth stands."""
 
-    __slots__ = ("counts", "lied", "sent")
+    __slots__ = ("counts", "lie", "lied", "sent")
 
     def __init__(self) -> None:
         self.counts: Counts = {}
         self.sent: dict[str, Any] = {}
         self.lied = False
+        self.lie: Any = None  # what was not believed
 
     def take(self, sent: Any) -> bool:
         """Whether it says that nothing was read and nothing written."""
         try:
             counts = read(sent)
         except BadUsage:
-            self.counts, self.lied = {}, True
+            self.counts, self.lied, self.lie = {}, True, sent
             return False
         if any(counts.values()):
             add(self.counts, counts)
@@ -48,7 +50,7 @@ class _Place:
                 tokens, odd = tokens_of(self.counts)
                 return tokens, self.sent, odd
             except BadUsage:
-                self.lied = True
+                self.lied, self.lie = True, self.sent
         return None
 
 
@@ -134,6 +136,14 @@ class Reported:
         if self._changed:
             self._read()
         return self._sent
+
+    @property
+    def claim(self) -> dict[str, Any] | None:
+        """What was not believed, for an operator to judge: see `claim.claimed`. None: all was."""
+        if not self.suspect:
+            return None
+        lies = [place for place in self._places.values() if place.lied]
+        return claimed(lies[-1].lie, lies[-1].counts) if lies else claimed(self._sent, {})
 
     @property
     def nothing(self) -> bool:

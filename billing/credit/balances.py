@@ -1,8 +1,9 @@
 """Whether prepaid balances agree with their credits, the ledger and what was charged; for the auditor.
 
 - What was granted is the sum of its credits, what is posted is each of them by kind, and the lots are what is left.
-- What each credit has left is told once more from the movements alone (`billing/lots.py`): of organizations with new
-  ones, and of the others in turn.
+- What each credit has left is told once more from the movements alone (`billing/credit/lots.py`): of organizations with
+  new ones, and of the others in turn.
+- Of a balance that has ended all that was granted is used, and no credit has anything left.
 - A counter's use is what was taken and expired, and what was charged since the organization is prepaid. How far the
   ledger's charges are ahead (of the time before) is remembered; where that moves, usage rows are added up.
 """
@@ -15,8 +16,9 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
+from accounts.exact import plain
+from billing.credit.lots import Impossible, Move, remaining
 from billing.ids import first_id
-from billing.lots import Impossible, Move, remaining
 
 MOST_FOUND = 20
 IN_TURN = 100  # organizations a run
@@ -70,15 +72,15 @@ moved as (
 )
 select coalesce(p.organization_id, m.organization), p.granted, coalesce(m.granted, 0), p.since, c.used, p.used,
        coalesce(t.amount, 0), coalesce(m.taken, 0), coalesce(m.expired, 0),
-       coalesce(h.amount, 0) + coalesce(u.amount, 0), coalesce(m.last, 0)
+       coalesce(h.amount, 0) + coalesce(u.amount, 0), coalesce(m.last, 0), coalesce(p.carried, 0)
   from billing_prepaid p
   full join moved m on m.organization = p.organization_id
   left join lateral (
        select c.used from billing_counter c
-        where c.subject = p.organization_id and c.measure = 'money' and c.period = 'balance'
+        where c.subject = coalesce(p.organization_id, m.organization) and c.measure = 'money' and c.period = 'balance'
           and c.period_start = billing_window('balance', now())
         order by c.version desc limit 1) c on true
-  left join lots t on t.organization = p.organization_id
+  left join lots t on t.organization = coalesce(p.organization_id, m.organization)
   left join charged h on h.organization = p.organization_id
   left join unsealed u on u.organization = p.organization_id
  order by 1
@@ -114,12 +116,13 @@ class _Account(NamedTuple):
     given: Decimal
     since: Any
     used: Decimal | None
-    kept: Decimal
+    kept: Decimal | None
     lots: Decimal
     taken: Decimal
     expired: Decimal
     charged: Decimal
     last: int
+    carried: Decimal
 
 
 def wrong_balances(cursor: CursorWrapper, state: dict[str, Any], known: Iterable[str]) -> Iterator[Wrong]:
@@ -148,9 +151,14 @@ def wrong_balances(cursor: CursorWrapper, state: dict[str, Any], known: Iterable
 
 def _kept(account: _Account) -> Iterator[Wrong]:
     place = f"balance of {account.organization}"
+    if account.granted is None:  # it has ended, which it does when nothing is left
+        if account.used is None or account.used < account.given or account.lots:
+            yield Wrong(place, f"granted {_plain(account.given)}", "granted nothing")
+        return
     if account.granted != account.given:
         yield Wrong(place, f"granted {_plain(account.given)}", f"granted {_plain(account.granted)}")
         return
+    assert account.kept is not None  # of the same row
     if account.used is None or account.used < account.kept:
         yield Wrong(f"use of the {place}", f"{_plain(account.kept)} or more", _plain(account.used))
         return
@@ -165,7 +173,7 @@ def _kept(account: _Account) -> Iterator[Wrong]:
 def _charged(cursor: CursorWrapper, account: _Account, apart: dict[str, str]) -> Iterator[Wrong]:
     organization = str(account.organization)
     assert account.used is not None
-    spent = account.used - account.taken
+    spent = account.used - account.taken - account.carried
     ahead = _plain(account.charged - spent)
     if apart.get(organization) == ahead:
         return
@@ -194,7 +202,8 @@ def _told_again(cursor: CursorWrapper, account: _Account) -> Iterator[Wrong]:
     )
     found = _list(cursor.fetchall())
     try:
-        expected = _list(sorted(remaining(moves, account.kept).items()))
+        used = account.used if account.kept is None else account.kept
+        expected = _list(sorted(remaining(moves, used or Decimal(0)).items()))
     except Impossible as error:
         expected = f"nothing: {error}"
     if expected != found:
@@ -206,4 +215,4 @@ def _list(lots: Iterable[tuple[int, Decimal]]) -> str:
 
 
 def _plain(value: Decimal | None) -> str:
-    return "nothing" if value is None else f"{value.normalize():f}" if value else "0"
+    return "nothing" if value is None else plain(value)

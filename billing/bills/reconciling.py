@@ -14,13 +14,13 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from billing.bill_files import BadBill, Bill, Form, model_name, read
-from billing.gaps import Cell, Line, Side, compare
+from billing.bills.files import BadBill, Bill, Form, model_name, read
+from billing.bills.gaps import Cell, Line, Side, compare
+from billing.bills.reconciliations import Reconciliation, ReconciliationLine
 from billing.ids import CLOCKS_APART, first_id
-from billing.models import KeptTable, Reconciliation, ReconciliationLine
 from billing.pricing import Line as Priced
 from billing.pricing import Rate
-from billing.retention import is_kept
+from billing.retention import KeptTable, is_kept
 
 MOST_CALLS = 1_000_000  # of ours that are compared one by one
 ATTEMPTED = timedelta(hours=2)  # no attempt is made later after its call began
@@ -115,14 +115,22 @@ def booked(
 
 
 def reconcile(
-    provider: str, form: Form, files: Sequence[tuple[str, bytes]], credentials: Mapping[UUID, str], by: str
+    provider: str,
+    form: Form,
+    files: Sequence[tuple[str, bytes]],
+    credentials: Mapping[UUID, str],
+    by: str,
+    days: tuple[date, date] | None = None,
 ) -> Reconciliation:
     """Compares the bill in `files` with the books, and writes down what comes of it. Raises BadBill, with nothing kept.
 
-    `credentials`: what the provider's are called, as its bill calls them.
+    `credentials`: what the provider's are called, as its bill calls them. `days`: what was asked for, both inclusive;
+    else from the first one to the last that the bill has.
     """
     bill = read(form, files)
-    first, last = bill.days
+    first, last = days or bill.days
+    if days and not first <= bill.days[0] <= bill.days[1] <= last:
+        raise BadBill(f"It has days beside those that were asked for: from {bill.days[0]} to {bill.days[1]}.")
     if not (is_kept(first) and is_kept(first, KeptTable.ATTEMPT)):
         raise BadBill("Not all usage and attempts of these days are kept any more.")
     books = booked(provider, first, last, bill=bill, form=form, credentials=credentials)

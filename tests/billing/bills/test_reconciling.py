@@ -13,9 +13,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from billing.bill_files import Form
+from billing.bills.files import Form
+from billing.bills.reconciling import reconcile
 from billing.models import Reconciliation, ReconciliationLine, Usage
-from billing.reconciling import reconcile
 from routing.console.reconciliations import HEADER, as_csv, credentials_of
 from routing.models import Provider
 from tests.console.browser import console, make_attempt, make_usage

@@ -32,7 +32,7 @@ from enum import StrEnum
 from io import StringIO
 from typing import Any, NamedTuple
 
-from billing.gaps import Cell, Side, plus
+from billing.bills.gaps import Cell, Side, plus
 from billing.pricing import COUNTED, PARTS_OF_INPUT, PARTS_OF_OUTPUT, ZERO
 
 MOST_BYTES = 16 << 20  # a file

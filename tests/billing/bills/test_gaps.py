@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.gaps import Cell, Side, compare
-from billing.gaps import split as split_apart
+from billing.bills.gaps import Cell, Side, compare
+from billing.bills.gaps import split as split_apart
 
 DAY = date(2026, 10, 5)
 RATES = {"input": Decimal("0.4"), "cached_input": Decimal("0.1"), "output": Decimal("1.6")}  # dollars a million

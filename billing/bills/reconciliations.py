@@ -1,6 +1,6 @@
 """A provider's bill beside our books: what was compared, and what came of it.
 
-`billing/models.py` shows them as its own; `billing/reconciling.py` writes them.
+`billing/models.py` shows them as its own; `billing/bills/reconciling.py` writes them.
 """
 
 from django.db import models

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from billing import balances
 from billing.auditing import audit
+from billing.credit import balances
+from billing.credit.prepaid import Balance, balance, expire, grant
 from billing.models import AuditState, Credit, CreditKind, Lot
-from billing.prepaid import Balance, balance, expire, grant
 from billing.sealing import seal
 from tests.stage.backbone import backbone, books, run, settled, wanted
 from tests.stage.books import empty, end_credit, findings, forced, fresh_books

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing import bill_files
-from billing.bill_files import BadBill, Form, read
-from billing.gaps import Cell, Side
+from billing.bills import files as bill_files
+from billing.bills.files import BadBill, Form, read
+from billing.bills.gaps import Cell, Side
 
 OURS = "day,model,credential,calls,input,cached_input,output,cost\n"
 LINE = "2026-10-05,gpt-x,prod,2,1200,800,1000,0.00216\n"

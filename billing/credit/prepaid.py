@@ -1,4 +1,4 @@
-"""Granting credit, expiring it, and what a prepaid balance has left."""
+"""Granting credit, expiring it, what a prepaid balance has left, and its end."""
 
 import logging
 from datetime import datetime
@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from psycopg.errors import CheckViolation, UniqueViolation
 
 from accounts.models import Organization
-from billing.models import CreditKind
+from billing.credit.credits import CreditKind
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +90,28 @@ def grant(
                 message = f"The organization has a credit with the reference {reference} already."
                 raise ValidationError({"reference": message}) from None
             case CheckViolation() as refused:
-                words = refused.diag.message_primary or ""
-                raise ValidationError(f"{words[:1].upper()}{words[1:]}.") from None
+                raise ValidationError(_said(refused)) from None
         raise
     return int(id)
+
+
+def end(organization: UUID) -> None:
+    """Makes a prepaid organization postpaid, once nothing of its balance is left or held.
+
+    Raises ValidationError, and then it is as it was: something is left, requests are open, or it is postpaid already.
+    """
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("select billing_end_balance(%s)", [organization])
+    except IntegrityError as error:
+        if isinstance(error.__cause__, CheckViolation):
+            raise ValidationError(_said(error.__cause__)) from None
+        raise
+
+
+def _said(refused: CheckViolation) -> str:
+    words = refused.diag.message_primary or ""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def expire() -> int:

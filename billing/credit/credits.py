@@ -44,6 +44,9 @@ class Prepaid(models.Model):
     What is left is `granted` less what its counter (of the period `balance`) has used: what was spent since, and what
     was taken back or expired. So a balance falls under that counter's lock alone, which every hold takes, and
     `granted`, which a hold may have read a moment ago, only ever grows.
+
+    A balance that ended has no row any more; its credits and its counter stay. One that begins again goes on with both:
+    `carried` is what had been spent until then.
     """
 
     organization = models.OneToOneField(Organization, on_delete=models.PROTECT, primary_key=True, related_name="+")
@@ -51,6 +54,7 @@ class Prepaid(models.Model):
     granted = models.DecimalField(max_digits=24, decimal_places=12)
     granted_at = models.DateTimeField()
     used = models.DecimalField(max_digits=24, decimal_places=12)  # of the counter, when the lots were last brought up
+    carried = models.DecimalField(max_digits=24, decimal_places=12, default=0, db_default=0)
     alerts = ArrayField(
         models.DecimalField(max_digits=12, decimal_places=2, validators=[MinValueValidator(0)]),
         size=MOST_ALERTS,
@@ -109,7 +113,7 @@ class Credit(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only the functions in `billing/sql/` write credits."""
-        raise TypeError("credits are written by billing.prepaid alone")
+        raise TypeError("credits are written by billing.credit.prepaid alone")
 
 
 class Lot(models.Model):

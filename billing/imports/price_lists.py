@@ -1,0 +1,44 @@
+"""Price lists that were fetched from an address: what each would change, and what somebody said to that.
+
+`billing/models.py` shows them as its own; `routing/starter` fetches, compares and imports them.
+"""
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class PriceList(models.Model):
+    """A list from `url`, and the difference to the catalog as it was then. Nothing changes until it is imported.
+
+    `vendors` are slugs, a comma between them. `lines` are the difference as `manage.py import_catalog` shows it;
+    imported is what they say, or nothing. `content` is the list as it was sent, until somebody has decided.
+    """
+
+    class State(models.TextChoices):
+        """How far it is."""
+
+        WAITING = "waiting", "Waiting for a worker"
+        FETCHING = "fetching", "Being fetched"
+        FETCHED = "fetched", "To be looked at"
+        SAME = "same", "No difference"
+        FAILED = "failed", "Failed: nothing was changed"
+        IMPORTED = "imported", "Imported"
+        DECLINED = "declined", "Declined: nothing was changed"
+
+    url = models.CharField(max_length=300)
+    vendors = models.TextField(blank=True)
+    asked_by = models.CharField(max_length=150, blank=True)  # nobody: it was due
+    asked_at = models.DateTimeField(db_default=Now())
+    state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
+    error = models.CharField(max_length=300, blank=True)
+    fetched_at = models.DateTimeField(null=True)
+    sha256 = models.CharField(max_length=64, blank=True)
+    bytes = models.BigIntegerField(null=True)
+    content = models.BinaryField(null=True)
+    lines = models.JSONField(default=list)
+    held = models.IntegerField(default=0)  # of the lines: what a second person has to approve after that
+    decided_by = models.CharField(max_length=150, blank=True)
+    decided_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"Price list {self.pk}"

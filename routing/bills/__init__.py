@@ -1,0 +1,1 @@
+"""Providers' bills, fetched from where they are told."""

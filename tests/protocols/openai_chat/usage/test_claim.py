@@ -1,0 +1,47 @@
+"""What is kept of a claim: so much that a person sees what it is about, however much it was."""
+
+from typing import Any
+
+import pytest
+
+from gateway.protocols.openai_chat.usage.claim import claimed
+from gateway.protocols.openai_chat.usage.reported import Reported
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": -1, "completion_tokens": 2}),
+        ({"prompt_tokens": 10**30}, {"prompt_tokens": "1000000000000000000000000000000"}),
+        ({"prompt_tokens": 10**5000}, {"prompt_tokens": "a number without an end"}),
+        ({"prompt_tokens": 1.5, "x": True, "y": None}, {"prompt_tokens": "1.5", "x": True, "y": None}),
+        ({"a" * 50: "b" * 50}, {"a" * 40 + "...": "b" * 40 + "..."}),
+        ({"a": {"b": {"c": 1}}, "d": [1, 2]}, {"a": {"b": "{...}"}, "d": "[...]"}),
+        ("none", "none"),
+        ([1], "[...]"),
+    ],
+)
+def test_what_was_sent_is_shortened(sent: Any, said: Any) -> None:
+    assert claimed(sent, {}) == {"said": said}
+
+
+def test_of_many_fields_few_are_kept() -> None:
+    sent = {f"f{number}": {f"g{more}": more for more in range(100)} for number in range(100)}
+    said = claimed(sent, {})["said"]
+    assert len(said) == 40 and all(len(inner) == 40 for inner in said.values())
+
+
+def test_counts_that_contradict_each_other_are_kept_as_counts() -> None:
+    reported = Reported()
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 99}}
+    reported.take({"usage": dict(usage)}, None)
+    assert (reported.tokens, reported.suspect) == (None, True)
+    assert reported.claim == {"said": usage, "tokens": {"prompt": 10, "completion": 5, "cached": 99}}
+
+
+def test_what_was_believed_is_no_claim() -> None:
+    reported = Reported()
+    reported.take({"usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}, None)
+    assert reported.claim is None
+    reported.take({"usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 99}}, None)
+    assert reported.claim == {"said": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 99}}
