@@ -162,8 +162,8 @@ class ReportTags(models.Model):
         models.CharField(max_length=64),
         size=MOST_TAGS,
         verbose_name="tags",
-        help_text=f"Keys of metadata, {MOST_TAGS} at most, with commas between. The values of each are told apart on "
-        "Spend and in reports, from the month before this one on.",
+        help_text=f"Keys of metadata, {MOST_TAGS} at most. The values of each are told apart on Spend and in reports, "
+        "from the month before this one on.",
     )
     rolled_up = models.BooleanField(default=False, db_default=False, editable=False)
 

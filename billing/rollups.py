@@ -74,7 +74,7 @@ _TOLD = f"""
 , ranked as (
     select starts_at, organization, tag, value,
            sum(count(*)) over (partition by starts_at, organization, tag
-                               order by sum(charge) desc, sum(requests) desc, value) <= {MOST_TOLD} as told
+                               order by sum(charge) desc, sum(requests) desc, value) <= %(most)s as told
       from used where value is not null group by 1, 2, 3, 4
 ), told as (
     select {_TOLD_KEYS}, case when r.told then value end as value, {SPENT_COLUMNS}
@@ -90,7 +90,7 @@ with used as materialized (
      cross join lateral (
            select '' as tag, u.end_user as value where u.end_user <> ''
             union all
-           select n, u.metadata->>n from unnest(r.names) n where u.metadata->>n <> '') t
+           select distinct n, u.metadata->>n from unnest(r.names) n where u.metadata->>n <> '') t
      where u.id >= %(from_id)s and u.id < %(to_id)s{{within}}
      group by 1, 2, 3, 4, 5, 6, 7, 8
 ){_TOLD}
@@ -254,9 +254,9 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
     days = {"start": _floor(start, DAY), "end": _floor(end + DAY - timedelta(microseconds=1), DAY)}
     for table, make_hours, make_days in MADE:
         cursor.execute(CLEAR.format(table=table), {"span": "hour", **window})
-        cursor.execute(make_hours, {**window, **ids})
+        cursor.execute(make_hours, {**window, **ids, "most": MOST_TOLD})
         cursor.execute(CLEAR.format(table=table), {"span": "day", **days})
-        cursor.execute(make_days, days)
+        cursor.execute(make_days, {**days, "most": MOST_TOLD})
 
 
 def prune_usage() -> None:

@@ -315,7 +315,7 @@ class Line:
     """A group: what it is called in each dimension, what stands for it in an address, and its sums."""
 
     names: tuple[str, ...]
-    meant: tuple[str, ...]
+    meant: tuple[str | None, ...]
     sums: Sums
 
 

@@ -21,6 +21,7 @@ from billing.console.filters import (
     TIME_INPUTS,
     AppFilter,
     BasisFilter,
+    EndUserFilter,
     KeyFilter,
     MetadataFilter,
     ModelFilter,
@@ -63,6 +64,7 @@ class GenerationPage(Record):
         KeyFilter,
         ModelFilter,
         ProviderFilter,
+        EndUserFilter,
         AppFilter,
         MetadataFilter,
         StatusFilter,
@@ -70,7 +72,7 @@ class GenerationPage(Record):
     )
     lookups = (
         *TIME_INPUTS,
-        *("organization", "project", "key", "model", "provider", "app", "metadata", "status", "basis"),
+        *("organization", "project", "key", "model", "provider", "end_user", "app", "metadata", "status", "basis"),
     )
     ordering = ("-pk",)
     change_list_template = "admin/billing/usage/change_list.html"

@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                     "names",
                     django.contrib.postgres.fields.ArrayField(
                         base_field=models.CharField(max_length=64),
-                        help_text="Keys of metadata, 5 at most, with commas between. The values of each are told apart on Spend and in reports, from the month before this one on.",
+                        help_text="Keys of metadata, 5 at most. The values of each are told apart on Spend and in reports, from the month before this one on.",
                         size=5,
                         verbose_name="tags",
                     ),

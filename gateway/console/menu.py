@@ -42,6 +42,8 @@ NAVIGATION = (
         "Money",
         (
             ("Spend", "query_stats", "spend"),
+            ("End users", "groups", "end_users"),
+            ("Tags of reports", "label", "admin:billing_reporttags_changelist"),
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
             ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
             ("Price proposals", "approval_delegation", "admin:billing_priceproposal_changelist"),

@@ -35,6 +35,7 @@ from billing.models import (
     PriceProposal,
     Recipient,
     Reconciliation,
+    ReportTags,
     Repricing,
     Retention,
     Statement,
@@ -178,6 +179,7 @@ PAGES = (
     Recipient,
     Limit,
     Usage,
+    ReportTags,
     LedgerEntry,
     ClosedMonth,
     Repricing,
@@ -309,6 +311,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Delivery: make_delivery(recipient),
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
+        ReportTags: ReportTags.objects.create(organization=tenant.organization, names=["team"]),
         LedgerEntry: make_entry(usage),
         Repricing: Repricing.objects.create(version=version, first=now.date(), until=now.date() + timedelta(days=1)),
         Reconciliation: Reconciliation.objects.create(
