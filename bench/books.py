@@ -72,7 +72,9 @@ def generate(rows: int) -> None:
             "insert into billing_bench_tenant values (%s, %s, %s, %s, %s)",
             [(n, t.organization.pk, t.project.pk, t.key.pk, t.organization.slug) for n, t in enumerate(tenants)],
         )
-        ReportTags.objects.bulk_create(ReportTags(organization=t.organization, names=["team", "trace"]) for t in tenants)
+        ReportTags.objects.bulk_create(
+            ReportTags(organization=t.organization, names=["team", "trace"]) for t in tenants
+        )
         progress = Progress("Making", rows, sys.stderr)
         for first in range(0, rows, CHUNK):
             cursor.execute(MAKE, {**told, "first": first, "last": min(first + CHUNK, rows) - 1})

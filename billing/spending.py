@@ -24,6 +24,8 @@ from billing.auditing import SETTLED_BY
 from billing.closings import month_after
 from billing.exports.columns import Column, Kind, Layout
 from billing.exports.csv_file import CsvFile
+from billing.exports.pages import File
+from billing.exports.parquet_file import ParquetFile
 from billing.exports.xlsx_file import XlsxFile
 from billing.ids import CLOCKS_APART, EPOCH, first_id
 from billing.retention import kept_since
@@ -222,6 +224,7 @@ _SUMS = ", ".join(
 )
 _NAMES = ", ".join(f"lines.{name}" for name in (*_SUMMED, *(f"{name}_before" for name in _BEFORE)))
 _FILED = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost")
+_OPERATORS = ("provider_cost", "margin", "uncosted", "provider_cost_before")
 FURTHER = COUNTS[2:]  # what few calls have, beside tokens
 
 # The rows of both ranges; those of the one before are moved onto the days that they are compared with.
@@ -319,7 +322,8 @@ class Line:
     sums: Sums
 
 
-def _values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[str, Any]:
+def values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[str, Any]:
+    """What a statement takes: of these days, and at most so many lines."""
     before = days.before()
     apart = f"{days.months} months" if days.months and "day" not in by else f"{(days.first - before.first).days} days"
     return {
@@ -362,16 +366,21 @@ def lines(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[Line]:
     """
     names = [f"{DIMENSIONS[name].name}, {MEANT[name]}" for name in by]
     with connection.cursor() as cursor:
-        cursor.execute(_statement(whose, by, ", ".join([*names, _NAMES])), _values(days, whose, by, most))
+        cursor.execute(_statement(whose, by, ", ".join([*names, _NAMES])), values(days, whose, by, most))
         found = cursor.fetchall()
     width = 2 * len(by)
     return [Line(row[:width:2], row[1:width:2], Sums(*row[width:])) for row in found]
 
 
-def lines_file(
-    days: Days, whose: Whose, by: Sequence[str], most: int, format: type[CsvFile] | type[XlsxFile]
-) -> list[bytes] | None:
-    """The same as the pieces of a file, the columns' names first; None where there are more than `most`.
+def filed(
+    whose: Whose,
+    by: Sequence[str],
+    format: type[CsvFile] | type[XlsxFile] | type[ParquetFile],
+    *,
+    tenants: bool = False,
+) -> tuple[File, str]:
+    """The same as a file, whose columns are told apart by `by`; and SQL of its lines, as one text, and how many they
+    are, which takes `values`. `tenants`: without what the operator pays. Raises as `Whose.told`.
 
     Written by the server as exports are: no text is a formula, numbers stay numbers, ids are as in other files.
     """
@@ -379,22 +388,28 @@ def lines_file(
     sums = {name: f"lines.{name}" for name in _FILED} | {"margin": "lines.charge - lines.provider_cost"}
     more = ("unpriced", "uncosted", *(f"{name}_before" for name in _BEFORE), *FURTHER)
     sums |= {name: f"lines.{name}" for name in more}
-    numbers = (Column(name, Kind.DECIMAL, sql) for name, sql in sums.items())
+    numbers = (Column(name, Kind.DECIMAL, sql) for name, sql in sums.items() if not (tenants and name in _OPERATORS))
     layout = Layout("spend", (*columns.values(), *numbers), ())
-    file = format(layout)
+    made = _statement(whose, by, format.line(layout))
+    return format(layout), f"select coalesce(string_agg(line, ''), ''), count(*) from ({made}) made(line)"  # noqa: S608 - SQL of ours
+
+
+def lines_file(
+    days: Days, whose: Whose, by: Sequence[str], most: int, format: type[CsvFile] | type[XlsxFile]
+) -> list[bytes] | None:
+    """The pieces of such a file; None where there are more than `most` lines."""
+    file, made = filed(whose, by, format)
     with connection.cursor() as cursor:
-        cursor.execute(_statement(whose, by, file.line(layout)), _values(days, whose, by, most + 1))
-        found = cursor.fetchall()
-    if len(found) > most:
-        return None
-    return [file.begin(), *(file.page(line) for (line,) in found), file.end()]
+        cursor.execute(made, values(days, whose, by, most + 1))
+        text, count = cursor.fetchone()
+    return None if count > most else [file.begin(), file.page(text), file.end()]
 
 
 def by_time(days: Days, whose: Whose, unit: str) -> tuple[Sums, dict[date, Sums]]:
     """Everything together, and by `unit`, day or month, of those days; units of the range before beside them."""
     statement = _BY_TIME.format(rows=_rows(whose, ()), moment=DIMENSIONS[unit].columns[unit], sums=_SUMS)
     with connection.cursor() as cursor:
-        cursor.execute(statement, _values(days, whose, (unit,)))
+        cursor.execute(statement, values(days, whose, (unit,)))
         found = {row[0]: Sums(*row[1:]) for row in cursor.fetchall()}
     return found.pop(None), {start: sums for start, sums in found.items() if start <= days.last}
 

@@ -51,6 +51,7 @@ v1 = [
     path("models/<path:name>", models.OneModel.as_view()),
     path("generation", generations.Generations.as_view(deprecated=True)),
     path("exports/generations", exports.GenerationsExport.as_view()),
+    path("exports/spend", exports.SpendExport.as_view()),
     path("management/generation", generations.Generations.as_view()),
     path("management/payg/balance", management.Balance.as_view()),
     path("management/usage", management.UsageReport.as_view()),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from billing.exports.pages import FORMATS, LAYOUTS
+from gateway.endpoints.exports import SPENT_BY
 from gateway.endpoints.files import MOST_LISTED
 from gateway.endpoints.idempotency import MOST_CHARACTERS
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE, Shape
@@ -425,6 +426,30 @@ OPERATIONS: Mapping[str, Operation] = {
         "spreadsheet would take for a formula begins with an apostrophe. XLSX has amounts as numbers, of which a "
         "spreadsheet keeps 15 digits; CSV and Parquet are exact. It is made as it is read; an answer that breaks off "
         "has no end, of its chunks and of its gzip stream.",
+    ),
+    "SpendExport.get": Operation(
+        BOOKS,
+        "Get what was spent as a file",
+        media="text/csv",
+        media_too=tuple(format.media for format in FORMATS.values() if not format.is_text),
+        headers={"Content-Disposition": "The file's name."},
+        errors=(OFTEN,),
+        parameters=(
+            Parameter("starting_at", DAY, "The first UTC day; by default the first of its month.", "2026-01-01"),
+            Parameter("ending_at", DAY, "The last UTC day; at most 366 in all; by default today.", "2026-01-31"),
+            Parameter(
+                "by",
+                {"type": "string"},
+                f"Some of {', '.join(SPENT_BY)}, with commas between; of the last two one. By default `model`.",
+                "month,model",
+            ),
+            Parameter("tag", {"type": "string"}, "For `by=tag`: the key of metadata.", "team"),
+            Parameter("format", {"type": "string", "enum": list(FORMATS)}, "By default `csv`.", "csv"),
+        ),
+        about="A line for each that spent anything, the dearest first, beside the days before; read from rollups, which "
+        "are some minutes old. Of very many end users, or values of a tag, the dearest are told apart, and "
+        "`end_user_is` or `tag_is` says which line is `others`, or of requests that name `none`: the lines add up to "
+        "the same however they are told apart.",
     ),
     "Timeseries.get": Operation(
         BOOKS,

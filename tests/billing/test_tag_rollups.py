@@ -194,7 +194,9 @@ def test_hours_are_forgotten_and_days_are_not(alice: Tenant) -> None:
         ({}, ("tag",), "Choose the tag"),
     ],
 )
-def test_what_is_not_told_apart_is_refused(alice: Tenant, whose: dict[str, Any], by: tuple[str, ...], words: str) -> None:
+def test_what_is_not_told_apart_is_refused(
+    alice: Tenant, whose: dict[str, Any], by: tuple[str, ...], words: str
+) -> None:
     asked = Whose(**{"organization": alice.organization.pk, **whose})
     with pytest.raises(ValueError, match=words):
         lines(days(), asked, by, 10)
