@@ -446,8 +446,8 @@ OPERATIONS: Mapping[str, Operation] = {
             Parameter("tag", {"type": "string"}, "For `by=tag`: the key of metadata.", "team"),
             Parameter("format", {"type": "string", "enum": list(FORMATS)}, "By default `csv`.", "csv"),
         ),
-        about="A line for each that spent anything, the dearest first, beside the days before; read from rollups, which "
-        "are some minutes old. Of very many end users, or values of a tag, the dearest are told apart, and "
+        about="A line for each that spent anything, the dearest first, beside the days before; read from rollups, "
+        "which are some minutes old. Of very many end users, or values of a tag, the dearest are told apart, and "
         "`end_user_is` or `tag_is` says which line is `others`, or of requests that name `none`: the lines add up to "
         "the same however they are told apart.",
     ),

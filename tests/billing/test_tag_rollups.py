@@ -113,7 +113,7 @@ def test_every_cut_comes_to_the_same(
             assert rows.filter(tag=tag, starts_at=day).count() <= most
     if most == 5000:
         for user in ("a", "ü" * 512):
-            mine = [row for row in Usage.objects.filter(organization=alice.organization.pk, end_user=user)]
+            mine = Usage.objects.filter(organization=alice.organization.pk, end_user=user)
             sums = by_time(days(), Whose(organization=alice.organization.pk, end_user=user), "day")[0]
             assert (sums.requests, sums.charge) == (len(mine), sum(row.charge or 0 for row in mine))
 
@@ -161,7 +161,7 @@ def test_a_tag_that_is_named_later_is_told_apart_since_the_month_before(alice: T
         assert all(until >= marks[name] for name, until in Mark.objects.values_list("name", "until") if name != "tags")
         steps += 1
         assert steps < 100
-    assert steps > 2
+    assert steps > 1
     assert told(alice, ["tag"], tag="team") == {("red",): (2, Decimal(6)), ("",): (1, Decimal(1))}
     assert ReportTags.objects.get().rolled_up
     # Named no more, it stays told of what was; what is made again is of nobody, and it is no less.
