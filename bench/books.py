@@ -1,8 +1,9 @@
 """`python -m bench.books [ROWS]`: what the pages of finance take among a million generations, or as many as are said.
 
 Engines of its own in a folder of its own (where temporary files are), a month of generations of a hundred
-organizations, half of them one's, of 20,000 end users each and six teams, which the database copies from one, with their postings,
-rolled up and sealed as the worker does it; then each page, the best of five: milliseconds beside what they may take. How far the making is shows on a terminal.
+organizations, half of them one's, of 20,000 end users each and six teams, which the database copies from one, with
+their postings, rolled up and sealed as the worker does it; then each page, the best of five: milliseconds beside what
+they may take. How far the making is shows on a terminal.
 
 The other scale is `python -m bench.books 10000000`: the same pages. 200,000 were made in 41 s and took 0.6 GB, with
 their postings and indexes, on a 2-core machine; so ten million want an hour, and 40 GB with the log of their writing.

@@ -25,6 +25,7 @@ from django.utils.dateparse import parse_date
 from accounts.console import dollars, is_operator, money, number, plain
 from accounts.models import ApiKey, Organization, Project
 from billing.closings import month_after
+from billing.documents import counted
 from billing.exports.csv_file import CsvFile
 from billing.exports.xlsx_file import XlsxFile
 from billing.models import ReportTags
@@ -328,7 +329,7 @@ def _row(sums: Sums) -> dict[str, Any]:
     return {
         "requests": number(sums.requests),
         "tokens": number(sums.prompt_tokens + sums.completion_tokens),
-        "further": further(sums),
+        "further": counted(sums.images, sums.seconds, sums.web_searches),
         "charge": money(sums.charge),
         "cost": money(sums.cost),
         "margin": money(sums.margin),
@@ -337,14 +338,6 @@ def _row(sums: Sums) -> dict[str, Any]:
         "unpriced": sums.unpriced,
         "uncosted": sums.uncosted,
     }
-
-
-def further(sums: Sums) -> str:
-    """What was counted beside tokens, in words."""
-    counts = (("image", sums.images), ("second", sums.seconds), ("search", sums.web_searches))
-    return ", ".join(
-        f"{count:,} {word}{'' if count == 1 else 'es' if word == 'search' else 's'}" for word, count in counts if count
-    )
 
 
 def _line(asked: Asked, line: Line) -> dict[str, Any]:

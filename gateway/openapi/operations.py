@@ -13,6 +13,8 @@ from gateway.endpoints.files import MOST_LISTED
 from gateway.endpoints.idempotency import MOST_CHARACTERS
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE, Shape
 from gateway.endpoints.performance import METRICS
+from gateway.endpoints.statements import FORMATS as STATEMENT_FORMATS
+from gateway.endpoints.statements import MOST_LISTED as MOST_STATEMENTS
 from gateway.endpoints.statistics import MOST_LIMIT, USAGE_METRICS, WIDTHS
 from gateway.openapi.answers import (
     AnthropicModel,
@@ -30,6 +32,8 @@ from gateway.openapi.answers import (
     QuotaAnswer,
     ReadyAnswer,
     RouteAnswer,
+    StatementAnswer,
+    StatementList,
     UploadForm,
     UsageAnswer,
 )
@@ -450,6 +454,30 @@ OPERATIONS: Mapping[str, Operation] = {
         "which are some minutes old. Of very many end users, or values of a tag, the dearest are told apart, and "
         "`end_user_is` or `tag_is` says which line is `others`, or of requests that name `none`: the lines add up to "
         "the same however they are told apart.",
+    ),
+    "Statements.get": Operation(
+        BOOKS,
+        "List statements and credit notes",
+        answers=(StatementList,),
+        errors=(OFTEN,),
+        parameters=(
+            Parameter(
+                "limit", {"type": "integer", "minimum": 1, "maximum": MOST_STATEMENTS}, "How many; by default 20.", "20"
+            ),
+            Parameter("before", {"type": "string"}, "The number of the document that the list goes on behind."),
+        ),
+    ),
+    "OneStatement.get": Operation(
+        BOOKS,
+        "Get a statement or credit note",
+        answers=(StatementAnswer,),
+        media_too=("text/html", "application/pdf"),
+        headers={"Content-Disposition?": "The document's name, of `pdf`."},
+        errors=(NotFound("", code="statement_not_found"), OFTEN),
+        parameters=(
+            Parameter("format", {"type": "string", "enum": list(STATEMENT_FORMATS)}, "By default `json`.", "json"),
+        ),
+        names={"number": "2026-00001"},
     ),
     "Timeseries.get": Operation(
         BOOKS,

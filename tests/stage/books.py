@@ -66,8 +66,8 @@ def empty() -> None:
     forced(
         "truncate billing_usage, billing_attempt, billing_ledgerentry, billing_ledgerblock, billing_accountday,"
         " billing_usagerollup, billing_spendrollup, billing_tagrollup, billing_latehour, billing_auditfinding,"
-        " billing_auditstate, billing_mark, billing_closedmonth, billing_closedsum, billing_repricing, billing_repricingsum,"
-        " billing_prepaid, billing_droppedmonth"
+        " billing_auditstate, billing_mark, billing_closedmonth, billing_closedsum, billing_repricing,"
+        " billing_repricingsum, billing_prepaid, billing_droppedmonth"
     )
     forced("delete from billing_counter where period = 'balance'")
     with database(owner_url()) as owner:  # nobody else may
