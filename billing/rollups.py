@@ -70,15 +70,17 @@ select 'day', date_trunc('day', starts_at, 'UTC'), organization, project, key, m
 # MOST_TOLD; the others are one value, NULL. So nobody makes rows by naming ever more of them.
 MOST_TOLD = 5_000
 _TOLD_KEYS = "starts_at, organization, project, key, model, provider, tag"
+# By windows, not joins: of what has just been made the planner knows no numbers.
 _TOLD = f"""
 , ranked as (
-    select starts_at, organization, tag, value,
-           sum(count(*)) over (partition by starts_at, organization, tag
-                               order by sum(charge) desc, sum(requests) desc, value) <= %(most)s as told
-      from used where value is not null group by 1, 2, 3, 4
+    select *, sum(charge) over same as all_charge, sum(requests) over same as all_requests
+      from used window same as (partition by starts_at, organization, tag, value)
 ), told as (
-    select {_TOLD_KEYS}, case when r.told then value end as value, {SPENT_COLUMNS}
-      from used left join ranked r using (starts_at, organization, tag, value)
+    select {_TOLD_KEYS}, {SPENT_COLUMNS},
+           case when count(*) over (partition by starts_at, organization, tag
+                                    order by value is null, all_charge desc, all_requests desc, value) <= %(most)s
+                then value end as value
+      from ranked
 )
 """  # noqa: S608 - names of columns, all of them above
 TOLD_ROWS = f"""
@@ -106,16 +108,16 @@ with used as materialized (
       from billing_tagrollup
      where span in ('hour', 'kept') and starts_at >= %(start)s and starts_at < %(end)s
      group by 1, 2, 3, 4, 5, 6, 7, 8
-){_TOLD}, named as (
-    select {_TOLD_KEYS}, {_ADDED} from used group by {_TOLD_KEYS}
-), rest as (
-    select s.starts_at, s.organization, s.project, s.key, s.model, s.provider, t.tag, '' as value,
-           {", ".join(f"s.{name} - coalesce(n.{name}, 0) as {name}" for name in SPENT)}
+){_TOLD}, whole as (
+    select s.starts_at, s.organization, s.project, s.key, s.model, s.provider, t.tag,
+           {", ".join(f"s.{name}" for name in SPENT)}
       from billing_spendrollup s
       join (select distinct starts_at, organization, tag from used) t using (starts_at, organization)
-      left join named n using ({_TOLD_KEYS})
      where s.span = 'day' and s.starts_at >= %(start)s and s.starts_at < %(end)s
-       and s.requests > coalesce(n.requests, 0)
+    union all
+    select {_TOLD_KEYS}, {", ".join(f"-{name}" for name in SPENT)} from used
+), rest as (
+    select {_TOLD_KEYS}, {_ADDED}, '' as value from whole group by {_TOLD_KEYS} having sum(requests) > 0
 )
 insert into billing_tagrollup (span, {_TOLD_KEYS}, value, {SPENT_COLUMNS})
 select 'day', {_TOLD_KEYS}, value, {_ADDED} from (select * from told union all select * from rest) made

@@ -163,7 +163,7 @@ def test_a_tag_that_is_named_later_is_told_apart_since_the_month_before(alice: T
         assert steps < 100
     assert steps > 1
     assert told(alice, ["tag"], tag="team") == {("red",): (2, Decimal(6)), ("",): (1, Decimal(1))}
-    assert ReportTags.objects.get().rolled_up
+    assert ReportTags.objects.get(pk=alice.organization.pk).rolled_up
     # Named no more, it stays told of what was; what is made again is of nobody, and it is no less.
     ReportTags.objects.filter(organization=alice.organization).delete()
     LateHour.objects.create(hour=before)
