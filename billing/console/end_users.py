@@ -38,7 +38,8 @@ select u.name, b.id, b.period, b.model, b.amount, b.hard, concat_ws('/', p.slug,
   join billing_budget b on b.organization_id = %(organization)s and b.end_user <> ''
        and (b.end_user = u.name or b.end_user = '*' and not exists (
                select from billing_budget o
-                where o.subject = b.subject and o.period = b.period and o.model = b.model and o.end_user = u.name))
+                where o.subject = b.subject and o.period = b.period and o.model = b.model and o.end_user = u.name
+                  and u.name <> ''))  -- as which a budget of all calls is written
   left join accounts_apikey k on k.id = b.key_id
   left join accounts_project p on p.id = coalesce(b.project_id, k.project_id)
   left join lateral (
