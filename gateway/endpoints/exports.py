@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 from accounts.models import Scope
 from billing.exports.generations import OPERATORS
-from billing.exports.pages import FORMATS, LAYOUTS, File, joined, layout_of
+from billing.exports.pages import FORMATS, LAYOUTS, File, joined, layout_of, tail_page
 from billing.exports.streams import Gzip, takes_gzip
 from billing.ids import first_id
 from billing.spending import Days as Spent
@@ -117,7 +117,8 @@ class GenerationsExport(ApiView):
              where organization = %s and id > %s and id < %s and created_at >= %s and created_at < %s
              order by id limit {PAGE}
         """)  # noqa: S608 - names of ours
-        pages = self._pages(query, days, await asyncio.to_thread(format, layout), after)
+        behind = tail_page(layout, format.line(layout.tail)) if layout.tail else None
+        pages = self._pages(query, behind, days, await asyncio.to_thread(format, layout), after)
         zipped = format.is_text and takes_gzip(self.fields.get(b"accept-encoding", b"").decode("latin-1"))
         parts = _zipped(pages) if zipped else pages
         answer = Streamed(await anext(parts), parts, format.media.encode())
@@ -129,21 +130,31 @@ class GenerationsExport(ApiView):
             answer.headers[b"content-encoding"] = b"gzip"
         return answer
 
-    async def _pages(self, query: str, days: Days, file: File, after: UUID | None) -> AsyncGenerator[bytes]:
-        """The pieces of the file, none of them empty but perhaps the first."""
+    async def _pages(
+        self, query: str | None, behind: str | None, days: Days, file: File, after: UUID | None
+    ) -> AsyncGenerator[bytes]:
+        """The pieces of the file, none of them empty but perhaps the first: a page each of what `query` gives, then of
+        what `behind` does.
+        """
         hour = timedelta(hours=1)
         until = min(days.end, datetime.now(UTC))
         begin, end = first_id(days.begin - hour), first_id(days.end + hour)
         begun = b"" if after else file.begin()
         after = begin if after is None else max(after, begin)
-        first, count = True, PAGE
-        while count == PAGE:
-            ((text, count, last),) = await read(
-                self.caller, query, [self.caller.organization, after, end, days.begin, until]
-            )
-            after = last or after
+        first, key, asked = True, "", {"begin": days.begin, "end": until, "organization": self.caller.organization}
+        while query:
+            if query is behind:
+                ((text, count, last),) = await read(self.caller, query, {**asked, "after": key, "size": PAGE})
+                key = last or key
+            else:
+                ((text, count, last),) = await read(
+                    self.caller, query, [self.caller.organization, after, end, days.begin, until]
+                )
+                after = last or after
             page = begun + await asyncio.to_thread(file.page, text)
             if count < PAGE:
+                query = behind if query is not behind else None
+            if not query:
                 page += await asyncio.to_thread(file.end)
             self.share.free()  # the page before has been taken
             (self.share.take if first else self.share.keep)(len(page) + file.kept)

@@ -145,7 +145,9 @@ def test_end_users_and_what_their_budgets_have_left(spent: Tenant, charlie: Tena
     assert charlie.organization.slug not in html and "$1,000" not in html
     assert [user["name"] for user in users({**of(spent), "end_user": "zoe"})["users"]] == ["zoe"]
     # A budget of end users leads there, and the page of spending too.
-    budgets = console().get(url(Budget, "changelist"), {"organization__id__exact": organization.pk}).content.decode()
+    budgets = (
+        console().get(url(Budget, "changelist"), {"organization__id__exact": str(organization.pk)}).content.decode()
+    )
     assert f"{USERS}?organization={organization.pk}" in budgets
     assert f"organization={organization.pk}" in shown(of(spent))["end_users"]
     each.delete()
