@@ -20,8 +20,7 @@ from billing.exports.pages import FORMATS, chunks, tails
 from billing.issuing import credit_note, issue
 from billing.models import ClosedMonth, Repricing, RepricingSum, Statement, Tariff, Usage
 from tests.console.browser import make_usage
-from tests.endpoints.test_statements import stated
-from tests.stage.books import forced
+from tests.stage.books import forced, stated
 from tests.stage.cast import Tenant
 
 Row = dict[str, str]

@@ -1,52 +1,24 @@
 """Statements and credit notes over the API: for an export key, of its own organization."""
 
-from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
-from django.utils import timezone
 
 from billing.documents import pdf
 from billing.issuing import credit_note, issue
-from billing.models import ClosedMonth, ClosedSum, Statement
 from tests.endpoints.test_exports import key
+from tests.stage.books import OWED, stated
 from tests.stage.cast import Tenant
 from tests.stage.product import Gateway
 from tests.stage.speech import error
 
 PATH = "/v1/exports/statements"
-OWED = Decimal("3.000000000001")
 
 
 def get(gateway: Gateway, secret: str, number: str = "", **asked: Any) -> httpx.Response:
     path = f"{PATH}/{number}" if number else PATH
     return gateway.client.get(path, params=asked, headers={"Authorization": f"Bearer {secret}"})
-
-
-def stated(tenant: Tenant) -> Statement:
-    """A statement of a month so long ago that nothing is of it: of a model at two vendors, and a note."""
-    months = ClosedMonth.objects.count()
-    month = ClosedMonth.objects.create(
-        month=date(1901 + months // 12, months % 12 + 1, 1), closed_by="finance", summed_at=timezone.now()
-    )
-    ClosedSum.objects.create(
-        month=month.month, organization=tenant.organization.pk, account=f"tenant:{tenant.organization.pk}", debit=OWED,
-        credit=0, debits=2, credits=0,
-    )  # fmt: skip
-    used = {"model": "lab/<b>model", "requests": 1, "prompt_tokens": 1000, "completion_tokens": 500}
-    return issue(
-        Statement(
-            issuer="Meterline", kind="statement", organization=tenant.organization.pk, slug=tenant.organization.slug,
-            name="Alice & <Sons>", month=month.month, total=OWED, issued_by="finance",
-            lines=[
-                {**used, "provider": "secret-vendor", "images": 3, "charge": "1.000000000001"},
-                {**used, "provider": "other-vendor", "seconds": 1, "charge": "1.5"},
-                {"note": "Of earlier months, settled after they were closed", "charge": "0.5"},
-            ],
-        )
-    )  # fmt: skip
 
 
 def test_a_statement_and_its_credit_note(gateway: Gateway, alice: Tenant) -> None:
