@@ -68,7 +68,7 @@ select 'day', date_trunc('day', starts_at, 'UTC'), organization, project, key, m
 # The same by end user (of the tag without a name) and by each tag of metadata that its organization reports by. Of an
 # organization, a tag and a time the dearest values are told apart, as long as they have no more rows together than
 # MOST_TOLD; the others are one value, NULL. So nobody makes rows by naming ever more of them.
-MOST_TOLD = 5_000
+MOST_TOLD = 2_000
 _TOLD_KEYS = "starts_at, organization, project, key, model, provider, tag"
 # By windows, not joins: of what has just been made the planner knows no numbers.
 _TOLD = f"""
