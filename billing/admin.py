@@ -24,6 +24,7 @@ from django.db.models import (
 from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
@@ -32,6 +33,7 @@ from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.console.balances import BalancePage
+from billing.console.end_users import address
 from billing.console.generations import GenerationPage
 from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
@@ -56,6 +58,7 @@ from billing.models import (
     Prepaid,
     PriceProposal,
     Quarantined,
+    ReportTags,
     Repricing,
     Retention,
     Statement,
@@ -166,8 +169,11 @@ class BudgetPage(SubjectPage):
 
     @display(description="Of")
     def part(self, budget: Budget) -> str:
-        """Which calls alone it counts."""
-        return budget.part().strip() or "all calls"
+        """Which calls alone it counts; of end users', leads to what they have left."""
+        words = budget.part().strip() or "all calls"
+        if not budget.end_user:
+            return words
+        return format_html('<a href="{}" class="text-link">{}</a>', address(budget.organization_id), words)
 
     @display(description="Amount", ordering="amount")
     def amount_shown(self, budget: Budget) -> str:
@@ -203,6 +209,26 @@ class LimitPage(SubjectPage):
     ordering = ("organization__slug", "pk")
     chosen_once = ("measure",)
     fields = ("organization", "project", "key", "measure", "value")
+
+
+@admin.register(ReportTags)
+class ReportTagsPage(Page):
+    """By which keys of metadata an organization's spending is told apart."""
+
+    list_display = ("organization", "tags_shown", "rolled_up")
+    list_select_related = ("organization",)
+    search_fields = ("organization__slug",)
+    ordering = ("organization__slug",)
+    autocomplete_fields = ("organization",)
+    fields = ("organization", "names")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("organization",) if obj else ()
+
+    @display(description="Tags")
+    def tags_shown(self, row: ReportTags) -> str:
+        """All of them."""
+        return ", ".join(row.names)
 
 
 # --- what only the product writes -------------------------------------------------------------------

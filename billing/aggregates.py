@@ -3,7 +3,14 @@
 `billing/models.py` shows them as its own; `billing/rollups.py` writes them.
 """
 
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
+
+from accounts.models import Organization
+
+MOST_TAGS = 5  # of an organization
 
 
 class Span(models.TextChoices):
@@ -44,6 +51,10 @@ class UsageRollup(models.Model):
     reasoning_tokens = models.BigIntegerField()
     audio_output_tokens = models.BigIntegerField()
     web_searches = models.BigIntegerField()
+    video_input_tokens = models.BigIntegerField(default=0, db_default=0)
+    image_output_tokens = models.BigIntegerField(default=0, db_default=0)
+    images = models.BigIntegerField(default=0, db_default=0)
+    seconds = models.BigIntegerField(default=0, db_default=0)
     charge = models.DecimalField(max_digits=30, decimal_places=12)
     unpriced = models.BigIntegerField()
     ttft_count = models.BigIntegerField()
@@ -65,12 +76,11 @@ class UsageRollup(models.Model):
         return f"{self.model} at {self.provider}, {self.span} of {self.starts_at:%Y-%m-%d %H:%M}"
 
 
-class SpendRollup(models.Model):
+class Spent(models.Model):
     """What a key used of a model at a provider in an hour or a day, UTC, and what that was charged and cost.
 
-    The exact sum over its usage rows, like `UsageRollup`, which knows no keys, since statistics need none. `unpriced`
-    counts generations of which something has no known price, `uncosted` those whose provider's cost is not known.
-    Hours are kept for two days, for making the running day again; days for ever.
+    `unpriced` counts generations of which something has no known price, `uncosted` those whose provider's cost is not
+    known; the other counts are those of `UsageRollup`.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -84,10 +94,35 @@ class SpendRollup(models.Model):
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
     completion_tokens = models.BigIntegerField()
+    cached_tokens = models.BigIntegerField(default=0, db_default=0)
+    cache_write_5m_tokens = models.BigIntegerField(default=0, db_default=0)
+    cache_write_1h_tokens = models.BigIntegerField(default=0, db_default=0)
+    audio_input_tokens = models.BigIntegerField(default=0, db_default=0)
+    image_input_tokens = models.BigIntegerField(default=0, db_default=0)
+    reasoning_tokens = models.BigIntegerField(default=0, db_default=0)
+    audio_output_tokens = models.BigIntegerField(default=0, db_default=0)
+    web_searches = models.BigIntegerField(default=0, db_default=0)
+    video_input_tokens = models.BigIntegerField(default=0, db_default=0)
+    image_output_tokens = models.BigIntegerField(default=0, db_default=0)
+    images = models.BigIntegerField(default=0, db_default=0)
+    seconds = models.BigIntegerField(default=0, db_default=0)
     charge = models.DecimalField(max_digits=30, decimal_places=12)
     provider_cost = models.DecimalField(max_digits=30, decimal_places=12)
     unpriced = models.BigIntegerField()
     uncosted = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.model} at {self.provider}, {self.span} of {self.starts_at:%Y-%m-%d %H:%M}"
+
+
+class SpendRollup(Spent):
+    """The exact sum over a key's usage rows, like `UsageRollup`, which knows no keys, since statistics need none.
+
+    Hours are kept for two days, for making the running day again; days for ever.
+    """
 
     class Meta:
         constraints = [
@@ -98,8 +133,50 @@ class SpendRollup(models.Model):
         ]
         indexes = [models.Index(fields=["organization", "span", "starts_at"], name="spend_by_organization")]
 
+
+class TagRollup(Spent):
+    """The same of the requests that had a `value` of a `tag`: a key of `metadata`, or "" for the end user.
+
+    So many values are told apart (`billing/rollups.py`); the value NULL are all others. Of a day that is there at all
+    the value "" is the rest of what the key spent, so its rows come to the same as `SpendRollup`'s, for each tag.
+    """
+
+    tag = models.TextField()
+    value = models.TextField(null=True)  # NULL: the others
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["organization", "tag", "span", "starts_at"], name="spend_by_tag"),
+            models.Index(fields=["span", "starts_at"], name="spend_by_tag_made_again"),
+        ]
+
+
+class ReportTags(models.Model):
+    """By which keys of its requests' `metadata` an organization's spending is told apart, beside end users.
+
+    Only those that are named: whoever has a key writes there what he likes. The worker begins with the month before.
+    """
+
+    organization = models.OneToOneField(Organization, on_delete=models.PROTECT, primary_key=True, related_name="+")
+    names = ArrayField(
+        models.CharField(max_length=64),
+        size=MOST_TAGS,
+        verbose_name="tags",
+        help_text=f"Keys of metadata, {MOST_TAGS} at most. The values of each are told apart on Spend and in reports, "
+        "from the month before this one on.",
+    )
+    rolled_up = models.BooleanField(default=False, db_default=False, editable=False)
+
+    class Meta:
+        verbose_name = verbose_name_plural = "tags of reports"
+
     def __str__(self) -> str:
-        return f"{self.key}: {self.model} at {self.provider}, {self.span} of {self.starts_at:%Y-%m-%d %H:%M}"
+        return f"{self.organization}: {', '.join(self.names)}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Saves; what is rolled up already is rolled up by these tags, too."""
+        self.rolled_up = False
+        super().save(*args, **kwargs)
 
 
 class LateHour(models.Model):

@@ -1,11 +1,13 @@
-"""A statement as PDF, for whom it is issued to. The same statement is the same bytes.
+"""A statement as PDF and as a page, for whom it is issued to. The same statement is the same bytes.
 
-Providers are the operator's affair and not named: of a model there is one line. Its fonts are those that every reader
-has, which know Latin letters alone; a question mark stands for any other.
+Providers are the operator's affair and not named: of a model there is one line. The PDF's fonts are those that every
+reader has, which know Latin letters alone; a question mark stands for any other.
 """
 
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from django.template.loader import render_to_string
 
 from accounts.exact import plain
 from billing.models import DocumentKind, Statement
@@ -14,26 +16,57 @@ if TYPE_CHECKING:
     from fpdf import FPDF
 
 WIDTHS = (70, 22, 30, 30, 38)  # millimetres
+_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "images", "seconds", "web_searches")
 TITLES = ("Model", "Requests", "Prompt tokens", "Answer tokens", "Charge")
 
 
 def tenants_lines(document: Statement) -> list[tuple[str, str, str, str, str]]:
     """The lines as a tenant sees them: one a model, then the notes."""
-    models: dict[str, list[Any]] = {}
-    notes: list[tuple[str, str, str, str, str]] = []
+    rows: list[tuple[str, str, str, str, str]] = []
+    for line in by_model(document):
+        charge = plain(line["charge"])
+        if "note" in line:
+            rows.append((line["note"], "", "", "", charge))
+            continue
+        counts = [f"{line[name]:,}" for name in ("requests", "prompt_tokens", "completion_tokens")]
+        rows.append((line["model"], counts[0], counts[1], counts[2], charge))
+        if words := counted(line["images"], line["seconds"], line["web_searches"]):
+            rows.append((f"of it {words}", "", "", "", ""))
+    return rows
+
+
+def by_model(document: Statement) -> list[dict[str, Any]]:
+    """The same: `model`, the counts and `charge` each, then `note` and `charge`. Charges are decimals."""
+    models: dict[str, dict[str, Any]] = {}
+    notes: list[dict[str, Any]] = []
     for line in document.lines:
         charge = Decimal(line["charge"])
         if "note" in line:
-            notes.append((line["note"], "", "", "", plain(charge)))
+            notes.append({"note": line["note"], "charge": charge})
             continue
-        counts = [line[name] for name in ("requests", "prompt_tokens", "completion_tokens")]
-        before = models.get(line["model"], [0, 0, 0, Decimal(0)])
-        models[line["model"]] = [one + other for one, other in zip(before, [*counts, charge], strict=True)]
-    rows = [
-        (name, f"{requests:,}", f"{prompt:,}", f"{completion:,}", plain(charge))
-        for name, (requests, prompt, completion, charge) in models.items()
-    ]
-    return rows + notes
+        made = models.setdefault(line["model"], {"model": line["model"], **dict.fromkeys(_COUNTS, 0), "charge": 0})
+        for name in _COUNTS:
+            made[name] += line.get(name, 0)
+        made["charge"] += charge
+    return [*models.values(), *notes]
+
+
+def counted(images: int, seconds: int, searches: int) -> str:
+    """What was counted beside tokens, in words; "": nothing."""
+    counts = ((images, "image", "images"), (seconds, "second", "seconds"), (searches, "web search", "web searches"))
+    return ", ".join(f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count)
+
+
+def page(document: Statement) -> str:
+    """The document as a page of its own, which loads nothing."""
+    told = {
+        "document": document,
+        "facts": _facts(document),
+        "titles": TITLES,
+        "lines": tenants_lines(document),
+        "total": plain(document.total),
+    }
+    return render_to_string("statement.html", told)
 
 
 def pdf(document: Statement) -> bytes:

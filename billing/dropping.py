@@ -22,7 +22,7 @@ from billing.closings import month_after
 from billing.exports.periods import next_start
 from billing.ids import CLOCKS_APART, first_id
 from billing.models import ExportSchedule, KeptTable
-from billing.rollups import KEEP_DAYS, KEEP_SPENT_DAYS, take_mark
+from billing.rollups import KEEP_DAYS, KEEP_SPENT_DAYS, KEEP_TOLD_DAYS, MOST_TOLD, take_mark
 
 DAY = timedelta(days=1)
 BUSY = "it is in use"
@@ -165,6 +165,7 @@ def _keep_rollups(cursor: CursorWrapper, first: date) -> None:
     ids = {"from_id": first_id(begin), "to_id": first_id(end)}
     cursor.execute(KEEP_DAYS, ids)
     cursor.execute(KEEP_SPENT_DAYS, ids)
+    cursor.execute(KEEP_TOLD_DAYS, {**ids, "most": MOST_TOLD})
     window = {"start": begin - DAY, "end": end + DAY}  # ids are of their makers' clocks
     wide = {"wide_from": first_id(begin - DAY - CLOCKS_APART), "wide_to": first_id(end + DAY + CLOCKS_APART)}
     for differs in (DIFFERS_BY_MODEL, DIFFERS_BY_KEY):

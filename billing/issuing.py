@@ -35,6 +35,7 @@ MOST_REASON = 500  # characters
 LATER = "Settled after the month was closed; on a later statement"
 EARLIER = "Of earlier months, settled after they were closed"
 ADJUSTED = "Priced anew"
+BESIDE = ("images", "seconds", "web_searches")  # what is counted beside tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,13 @@ def _lines(month: _Month) -> list[dict[str, Any]]:
         )
         .values("model", "provider")
         .annotate(
-            calls=Sum("requests"), prompt=Sum("prompt_tokens"), completion=Sum("completion_tokens"), owed=Sum("charge")
+            calls=Sum("requests"),
+            prompt=Sum("prompt_tokens"),
+            completion=Sum("completion_tokens"),
+            owed=Sum("charge"),
+            pictures=Sum("images"),
+            lasting=Sum("seconds"),
+            searches=Sum("web_searches"),
         )
         .order_by("model", "provider")
     )
@@ -177,10 +184,15 @@ def _lines(month: _Month) -> list[dict[str, Any]]:
             "requests": row["calls"],
             "prompt_tokens": int(row["prompt"]),
             "completion_tokens": int(row["completion"]),
+            **_there(row["pictures"], row["lasting"], row["searches"]),
             "charge": f"{row['owed']:f}",
         }
         for row in found
     ]
+
+
+def _there(*counts: Decimal | int) -> dict[str, int]:
+    return {name: int(count) for name, count in zip(BESIDE, counts, strict=True) if count}
 
 
 def _closed(month: _Month, account: str) -> Decimal:

@@ -19,10 +19,13 @@ from accounts.models import ApiKey, Organization, Project
 from billing.adjustments import Judgement as Judgement
 from billing.adjustments import Repricing as Repricing
 from billing.adjustments import RepricingSum as RepricingSum
+from billing.aggregates import MOST_TAGS as MOST_TAGS
 from billing.aggregates import LateHour as LateHour
 from billing.aggregates import Mark as Mark
+from billing.aggregates import ReportTags as ReportTags
 from billing.aggregates import Span as Span
 from billing.aggregates import SpendRollup as SpendRollup
+from billing.aggregates import TagRollup as TagRollup
 from billing.aggregates import UsageRollup as UsageRollup
 from billing.alerts import MOST_PERCENTS, PERCENT, near_and_all, part_of
 from billing.alerts import Channel as Channel

@@ -3,7 +3,7 @@
 A window made again is the same: its rows are deleted and inserted in one transaction. Days whose rows were dropped are
 made of what was kept of them (`KEEP_DAYS`), and of what comes after all. Two workers do not meet: who
 finds the work's mark locked leaves it to the other. A stopped worker goes on from its mark, a day a step. The first run
-with rollups by key begins with the oldest usage that is there.
+with rollups by key, or by tag, begins with the oldest usage that is there.
 """
 
 from datetime import datetime, timedelta
@@ -22,25 +22,36 @@ CLOCKS_APART = HOUR
 # (`billing/sql/settlement.sql`).
 MADE_AGAIN = HOUR
 
+# What a usage row counts.
+COUNTS = (
+    *("prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens"),
+    *("audio_input_tokens", "image_input_tokens", "reasoning_tokens", "audio_output_tokens", "web_searches"),
+    *("video_input_tokens", "image_output_tokens", "images", "seconds"),
+)
 COUNTED = (
-    *("requests", "completed", "prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_5m_tokens"),
-    *("cache_write_1h_tokens", "audio_input_tokens", "image_input_tokens", "reasoning_tokens", "audio_output_tokens"),
-    *("web_searches", "charge", "unpriced", "ttft_count", "ttft_ms", "output_tokens", "output_ms"),
+    *("requests", "completed", *COUNTS),
+    *("charge", "unpriced", "ttft_count", "ttft_ms", "output_tokens", "output_ms"),
 )
 COLUMNS = ", ".join(COUNTED)
 
 # The same of each key, with what the provider takes: what the Spend page reads.
-SPENT = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost", "unpriced", "uncosted")
+SPENT = ("requests", *COUNTS, "charge", "provider_cost", "unpriced", "uncosted")
 SPENT_COLUMNS = ", ".join(SPENT)
+
+_COUNTS = ", ".join(f"sum(u.{name}) as {name}" for name in COUNTS)
+_UNPRICED = """count(*) filter (where u.charge is null or u.arithmetic @> '[{{"charge": null}}]')"""
+_SPENT = f"""
+       count(*) as requests, {_COUNTS}, coalesce(sum(u.charge), 0) as charge,
+       coalesce(sum(u.provider_cost), 0) as provider_cost, {_UNPRICED} as unpriced,
+       count(*) filter (where u.provider_cost is null) as uncosted
+"""
+_ADDED = ", ".join(f"sum({name}) as {name}" for name in SPENT)
 
 # Of the rows between two ids, at most: `within` narrows them further.
 SPENT_ROWS = f"""
 insert into billing_spendrollup (span, starts_at, organization, project, key, model, provider, {SPENT_COLUMNS})
 select '{{span}}', date_trunc('{{unit}}', u.created_at, 'UTC'), u.organization, u.project, u.key, u.model, u.provider,
-       count(*), sum(u.prompt_tokens), sum(u.completion_tokens), coalesce(sum(u.charge), 0),
-       coalesce(sum(u.provider_cost), 0),
-       count(*) filter (where u.charge is null or u.arithmetic @> '[{{{{"charge": null}}}}]'),
-       count(*) filter (where u.provider_cost is null)
+       {_SPENT}
   from billing_usage u
  where u.id >= %(from_id)s and u.id < %(to_id)s{{within}}
  group by 2, 3, 4, 5, 6, 7
@@ -48,26 +59,75 @@ select '{{span}}', date_trunc('{{unit}}', u.created_at, 'UTC'), u.organization, 
 
 MAKE_SPENT_DAYS = f"""
 insert into billing_spendrollup (span, starts_at, organization, project, key, model, provider, {SPENT_COLUMNS})
-select 'day', date_trunc('day', starts_at, 'UTC'), organization, project, key, model, provider,
-       {", ".join(f"sum({name})" for name in SPENT)}
+select 'day', date_trunc('day', starts_at, 'UTC'), organization, project, key, model, provider, {_ADDED}
   from billing_spendrollup
  where span in ('hour', 'kept') and starts_at >= %(start)s and starts_at < %(end)s
  group by 2, 3, 4, 5, 6, 7
 """  # noqa: S608 - names of columns, all of them above
 
-CLEAR_SPENT = "delete from billing_spendrollup where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
+# The same by end user (of the tag without a name) and by each tag of metadata that its organization reports by. Of an
+# organization, a tag and a time the dearest values are told apart, as long as they have no more rows together than
+# MOST_TOLD; the others are one value, NULL. So nobody makes rows by naming ever more of them.
+MOST_TOLD = 2_000
+_TOLD_KEYS = "starts_at, organization, project, key, model, provider, tag"
+# By windows, not joins: of what has just been made the planner knows no numbers.
+_TOLD = f"""
+, ranked as (
+    select *, sum(charge) over same as all_charge, sum(requests) over same as all_requests
+      from used window same as (partition by starts_at, organization, tag, value)
+), told as (
+    select {_TOLD_KEYS}, {SPENT_COLUMNS},
+           case when count(*) over (partition by starts_at, organization, tag
+                                    order by value is null, all_charge desc, all_requests desc, value) <= %(most)s
+                then value end as value
+      from ranked
+)
+"""  # noqa: S608 - names of columns, all of them above
+TOLD_ROWS = f"""
+with used as materialized (
+    select date_trunc('{{unit}}', u.created_at, 'UTC') as starts_at, u.organization, u.project, u.key, u.model,
+           u.provider, t.tag, t.value, {_SPENT}
+      from billing_usage u
+      left join billing_reporttags r on r.organization_id = u.organization
+     cross join lateral (
+           select '' as tag, u.end_user as value where u.end_user <> ''
+            union all
+           select distinct n, u.metadata->>n from unnest(r.names) n where u.metadata->>n <> '') t
+     where u.id >= %(from_id)s and u.id < %(to_id)s{{within}}
+     group by 1, 2, 3, 4, 5, 6, 7, 8
+){_TOLD}
+insert into billing_tagrollup (span, {_TOLD_KEYS}, value, {SPENT_COLUMNS})
+select '{{span}}', {_TOLD_KEYS}, value, {_ADDED} from told group by {_TOLD_KEYS}, value
+"""  # noqa: S608 - names of columns, all of them above
 
-CLEAR = "delete from billing_usagerollup where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
+# A day's have the rest of what its keys spent as the value '', so that they come to the same.
+MAKE_TOLD_DAYS = f"""
+with used as materialized (
+    select date_trunc('day', starts_at, 'UTC') as starts_at, organization, project, key, model, provider, tag, value,
+           {_ADDED}
+      from billing_tagrollup
+     where span in ('hour', 'kept') and starts_at >= %(start)s and starts_at < %(end)s
+     group by 1, 2, 3, 4, 5, 6, 7, 8
+){_TOLD}, whole as (
+    select s.starts_at, s.organization, s.project, s.key, s.model, s.provider, t.tag,
+           {", ".join(f"s.{name}" for name in SPENT)}
+      from billing_spendrollup s
+      join (select distinct starts_at, organization, tag from used) t using (starts_at, organization)
+     where s.span = 'day' and s.starts_at >= %(start)s and s.starts_at < %(end)s
+    union all
+    select {_TOLD_KEYS}, {", ".join(f"-{name}" for name in SPENT)} from used
+), rest as (
+    select {_TOLD_KEYS}, {_ADDED}, '' as value from whole group by {_TOLD_KEYS} having sum(requests) > 0
+)
+insert into billing_tagrollup (span, {_TOLD_KEYS}, value, {SPENT_COLUMNS})
+select 'day', {_TOLD_KEYS}, value, {_ADDED} from (select * from told union all select * from rest) made
+ group by {_TOLD_KEYS}, value
+"""  # noqa: S608 - names of columns, all of them above
 
 USED_ROWS = f"""
 insert into billing_usagerollup (span, starts_at, organization, model, provider, {COLUMNS})
 select '{{span}}', date_trunc('{{unit}}', u.created_at, 'UTC'), u.organization, u.model, u.provider,
-       count(*), count(*) filter (where u.status = 'completed'),
-       sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.cached_tokens), sum(u.cache_write_5m_tokens),
-       sum(u.cache_write_1h_tokens), sum(u.audio_input_tokens), sum(u.image_input_tokens), sum(u.reasoning_tokens),
-       sum(u.audio_output_tokens), sum(u.web_searches),
-       coalesce(sum(u.charge), 0),
-       count(*) filter (where u.charge is null or u.arithmetic @> '[{{{{"charge": null}}}}]'),
+       count(*), count(*) filter (where u.status = 'completed'), {_COUNTS}, coalesce(sum(u.charge), 0), {_UNPRICED},
        count(u.ttft_ms) filter (where u.stream), coalesce(sum(u.ttft_ms) filter (where u.stream), 0),
        coalesce(sum(u.completion_tokens) filter (where t.counts), 0), coalesce(sum(t.ms) filter (where t.counts), 0)
   from billing_usage u
@@ -88,9 +148,18 @@ select 'day', date_trunc('day', starts_at, 'UTC'), organization, model, provider
  group by 2, 3, 4, 5
 """  # noqa: S608 - names of columns, all of them above
 
+CLEAR = "delete from {table} where span = %(span)s and starts_at >= %(start)s and starts_at < %(end)s"
+
 # An hour of the window, by when the database's clock says that they began.
 _HOURS = {"span": "hour", "unit": "hour", "within": " and u.created_at >= %(start)s and u.created_at < %(end)s"}
-MAKE_HOURS, MAKE_SPENT_HOURS = (rows.format(**_HOURS) for rows in (USED_ROWS, SPENT_ROWS))
+MADE = tuple(
+    (table, rows.format(**_HOURS), days)
+    for table, rows, days in (
+        ("billing_usagerollup", USED_ROWS, MAKE_DAYS),
+        ("billing_spendrollup", SPENT_ROWS, MAKE_SPENT_DAYS),
+        ("billing_tagrollup", TOLD_ROWS, MAKE_TOLD_DAYS),  # after those of keys, which it must come to
+    )
+)
 
 
 def _added(table: str, keys: str, columns: tuple[str, ...]) -> str:
@@ -103,12 +172,16 @@ def _added(table: str, keys: str, columns: tuple[str, ...]) -> str:
 _KEPT = {"span": "kept", "unit": "day", "within": ""}
 KEEP_DAYS = USED_ROWS.format(**_KEPT) + _added("billing_usagerollup", "model, provider", COUNTED)
 KEEP_SPENT_DAYS = SPENT_ROWS.format(**_KEPT) + _added("billing_spendrollup", "project, key, model, provider", SPENT)
+KEEP_TOLD_DAYS = TOLD_ROWS.format(**_KEPT)
 
 FIRST_ID = "select billing_moment(id) from billing_usage where id >= %s order by id limit 1"
 TAKE_NOTES = """
 delete from billing_latehour where id in (select id from billing_latehour order by id limit 1000)
 returning date_trunc('day', hour, 'UTC')
 """
+
+# Tags by which an organization reports since its last words on it: told apart since the month before.
+TAKE_TAGS = "update billing_reporttags set rolled_up = true where not rolled_up"
 
 
 def take_mark(cursor: CursorWrapper, name: str) -> tuple[datetime, datetime] | None:
@@ -145,9 +218,13 @@ def _step() -> bool:
         if found is None:
             return True
         until, now = found
-        # Days from before there were rollups of keys are made again, once, all others with them.
-        spent = take_mark(cursor, "spend")
-        until = min(until, spent[0]) if spent else until
+        # Days from before there were rollups of keys, or of tags, are made again, once, all others with them.
+        others = [(name, take_mark(cursor, name)) for name in ("spend", "tags")]
+        marks = {"usage": until} | {name: taken[0] for name, taken in others if taken}
+        cursor.execute(TAKE_TAGS)
+        if cursor.rowcount:
+            marks["tags"] = min(marks["tags"], _month_before(now))
+        until = min(marks.values())
         cursor.execute(FIRST_ID, [first_id(max(EPOCH, until - MADE_AGAIN - CLOCKS_APART))])
         first = cursor.fetchone()
         # Nothing was used in between.
@@ -161,8 +238,8 @@ def _step() -> bool:
         cursor.execute(TAKE_NOTES)
         for day in sorted({day for (day,) in cursor.fetchall()}):
             make(cursor, day, day + DAY)
-        for name in ("usage", "spend"):
-            set_mark(cursor, name, min(end, now), now)
+        for name, held in marks.items():
+            set_mark(cursor, name, max(min(held, now), min(end, now)), now)
         return end > now
 
 
@@ -176,28 +253,32 @@ def make(cursor: CursorWrapper, start: datetime, end: datetime) -> None:
         "from_id": first_id(max(EPOCH, start - CLOCKS_APART)),
         "to_id": first_id(end + CLOCKS_APART),
     }
-    cursor.execute(CLEAR, {"span": "hour", **window})
-    cursor.execute(MAKE_HOURS, {**window, **ids})
     days = {"start": _floor(start, DAY), "end": _floor(end + DAY - timedelta(microseconds=1), DAY)}
-    cursor.execute(CLEAR, {"span": "day", **days})
-    cursor.execute(MAKE_DAYS, days)
-    cursor.execute(CLEAR_SPENT, {"span": "hour", **window})
-    cursor.execute(MAKE_SPENT_HOURS, {**window, **ids})
-    cursor.execute(CLEAR_SPENT, {"span": "day", **days})
-    cursor.execute(MAKE_SPENT_DAYS, days)
+    for table, make_hours, make_days in MADE:
+        cursor.execute(CLEAR.format(table=table), {"span": "hour", **window})
+        cursor.execute(make_hours, {**window, **ids, "most": MOST_TOLD})
+        cursor.execute(CLEAR.format(table=table), {"span": "day", **days})
+        cursor.execute(make_days, {**days, "most": MOST_TOLD})
 
 
 def prune_usage() -> None:
-    """Forgets hours after 35 days, those of keys after two; their days stay."""
+    """Forgets hours after 35 days, those of keys and tags after two; their days stay."""
     with connection.cursor() as cursor:
         cursor.execute("select date_trunc('day', now(), 'UTC')")
         (today,) = cursor.fetchone()
         cursor.execute("delete from billing_usagerollup where span = 'hour' and starts_at < %s", [today - HOURS_KEPT])
-        cursor.execute(
-            "delete from billing_spendrollup where span = 'hour' and starts_at < %s", [today - SPENT_HOURS_KEPT]
-        )
+        for table in ("billing_spendrollup", "billing_tagrollup"):
+            cursor.execute(
+                f"delete from {table} where span = 'hour' and starts_at < %s",  # noqa: S608 - names of ours
+                [today - SPENT_HOURS_KEPT],
+            )
 
 
 def _floor(moment: datetime, step: timedelta) -> datetime:
     """The start of the UTC hour or day that holds `moment`."""
     return EPOCH + (moment - EPOCH) // step * step
+
+
+def _month_before(now: datetime) -> datetime:
+    """The start of the UTC month before."""
+    return ((now.replace(day=1) - DAY).replace(day=1) - EPOCH) // DAY * DAY + EPOCH

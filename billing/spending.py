@@ -5,7 +5,9 @@ settled ("The date" in `docs/design.md`). Its usage row, the rollups and exports
 what was settled after that month was closed is posted to a later one, with a note of its day.
 
 Read from the days of the rollups by key (`billing.models.SpendRollup`), the running one as far as it is rolled up; so a
-month of any number of calls costs as much as the keys, models and providers that there are.
+month of any number of calls costs as much as the keys, models and providers that there are. By end user, or by a tag of
+metadata, from those of `TagRollup`, within one organization: days that it does not tell apart are the rollups by key,
+so that every cut of the same comes to the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +24,12 @@ from billing.auditing import SETTLED_BY
 from billing.closings import month_after
 from billing.exports.columns import Column, Kind, Layout
 from billing.exports.csv_file import CsvFile
+from billing.exports.pages import File
+from billing.exports.parquet_file import ParquetFile
 from billing.exports.xlsx_file import XlsxFile
 from billing.ids import CLOCKS_APART, EPOCH, first_id
 from billing.retention import kept_since
+from billing.rollups import COUNTS, SPENT, SPENT_COLUMNS
 
 EARLIEST, LATEST = date(2000, 1, 1), date(9000, 1, 1)
 MOST_DAYS = 1100  # three years
@@ -90,24 +95,50 @@ def _months_back(month: date, count: int) -> date:
     return date(years, left + 1, 1)
 
 
+_NARROWS = ("organization", "project", "key", "model", "provider")
+
+
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """What is added up: of one organization, project, key, model and provider, as far as they are given."""
+    """What is added up: of one organization, project, key, model and provider, as far as they are given.
+
+    - `end_user`: of one end user alone
+    - `tag`: the key of metadata that the dimension `tag` is; with a `value`, of that value alone
+    """
 
     organization: UUID | None = None
     project: UUID | None = None
     key: UUID | None = None
     model: str | None = None
     provider: str | None = None
+    end_user: str | None = None
+    tag: str | None = None
+    value: str | None = None
 
     def where(self) -> str:
         """SQL that narrows to it, after a condition; `%(name)s` stands for each value."""
-        names = ("organization", "project", "key", "model", "provider")
-        return "".join(f" and {name} = %({name})s" for name in names if getattr(self, name) is not None)
+        return "".join(f" and {name} = %({name})s" for name in _NARROWS if getattr(self, name) is not None)
 
     def values(self) -> dict[str, Any]:
-        """What the names in `where` stand for."""
-        return {name: getattr(self, name) for name in ("organization", "project", "key", "model", "provider")}
+        """What is given, by name; None for what is not."""
+        return {name: getattr(self, name) for name in (*_NARROWS, "end_user", "tag", "value")}
+
+    def told(self, by: Iterable[str] = ()) -> str | None:
+        """The tag whose rollups are read: a key of metadata, "" for end users; None where neither is asked for.
+
+        Raises ValueError for both at once, of which no rollups are, for a tag without a name, and outside of an
+        organization, since its end users are nobody elsewhere.
+        """
+        users, tags = self.end_user is not None or "end_user" in by, self.value is not None or "tag" in by
+        if not users and not tags:
+            return None
+        if users and tags:
+            raise ValueError("End users and tags are told apart one at a time.")
+        if self.organization is None:
+            raise ValueError("End users and tags are told apart within one organization: choose it.")
+        if tags and not self.tag:
+            raise ValueError("Choose the tag: a key of metadata.")
+        return (self.tag or "") if tags else ""
 
 
 class Dimension(NamedTuple):
@@ -131,6 +162,19 @@ _SLUG, _PROJECT, _KEY = (
     f"coalesce({name}, lines.{column}::text)"
     for name, column in (("o.slug", "organization"), ("p.slug", "project"), ("k.name", "key"))
 )
+_ONE = "case when lines.value is null then '(others)' else lines.value end"
+_WHICH = "case when lines.value is null then 'others' when lines.value = '' then 'none' else 'named' end"
+
+
+def _told_apart(name: str) -> Dimension:
+    """By a value of a tag. In a file, a column says which rows are the others', or of requests that name none."""
+    return Dimension(
+        {"value": "value"},
+        _ONE,
+        (Column(name, Kind.TEXT, "coalesce(lines.value, '')"), Column(f"{name}_is", Kind.CODE, _WHICH)),
+    )
+
+
 _ORGANIZATION = (Column("organization_slug", Kind.TEXT, _SLUG), _id("organization"))
 _OF_PROJECT = (*_ORGANIZATION, Column("project_slug", Kind.TEXT, _PROJECT), _id("project"))
 DIMENSIONS = {
@@ -147,6 +191,8 @@ DIMENSIONS = {
     "provider": Dimension(
         {"provider": "provider"}, "lines.provider", (Column("provider", Kind.TEXT, "lines.provider"),)
     ),
+    "end_user": _told_apart("end_user"),
+    "tag": _told_apart("tag"),
     "month": Dimension(
         {"month": "date_trunc('month', moment at time zone 'UTC')::date"},
         "to_char(lines.month, 'YYYY-MM')",
@@ -159,10 +205,11 @@ DIMENSIONS = {
     ),
 }
 TIMES = ("month", "day")
+TOLD = ("end_user", "tag")
 # What stands for a group of each dimension in an address.
-MEANT = {name: f"lines.{name}::text" for name in DIMENSIONS}
+MEANT = {name: f"lines.{name}::text" for name in DIMENSIONS} | dict.fromkeys(TOLD, "lines.value")
 
-_SUMMED = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost", "unpriced", "uncosted")
+_SUMMED = SPENT
 _BEFORE = ("requests", "charge", "provider_cost")
 _MONEY = ("charge", "provider_cost")
 
@@ -177,17 +224,34 @@ _SUMS = ", ".join(
 )
 _NAMES = ", ".join(f"lines.{name}" for name in (*_SUMMED, *(f"{name}_before" for name in _BEFORE)))
 _FILED = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost")
+_OPERATORS = ("provider_cost", "margin", "uncosted", "provider_cost_before")
+FURTHER = COUNTS[2:]  # what few calls have, beside tokens
 
 # The rows of both ranges; those of the one before are moved onto the days that they are compared with.
 _ROWS = """
 rows as (
     select r.*, starts_at >= %(begin)s as now,
            case when starts_at >= %(begin)s then starts_at else starts_at + %(shift)s::interval end as moment
-      from billing_spendrollup r
+      from {rollups} r
      where span = 'day' and (starts_at >= %(begin)s and starts_at < %(end)s
                              or starts_at >= %(before_begin)s and starts_at < %(before_end)s){where}
 )
 """
+# By value of a tag: its days, and those of which there are none.
+_VALUES = f"""(
+    select span, starts_at, organization, project, key, model, provider, value, {SPENT_COLUMNS}
+      from billing_tagrollup where organization = %(organization)s and tag = %(told)s
+    union all
+    select span, starts_at, organization, project, key, model, provider, '', {SPENT_COLUMNS}
+      from billing_spendrollup s
+     where organization = %(organization)s and starts_at <> all(array(
+           select d from (select generate_series(%(begin)s::timestamptz, %(end)s, '24 hours')
+                           union all
+                          select generate_series(%(before_begin)s::timestamptz, %(before_end)s, '24 hours')) g(d)
+            where exists (select from billing_tagrollup t
+                           where t.organization = %(organization)s and t.tag = %(told)s and t.span = 'day'
+                             and t.starts_at = d)))
+)"""  # noqa: S608 - names of columns
 _LINES = """
 with {rows}, found as (
     select {columns}, {sums} from rows where moment < %(end)s group by {places}
@@ -218,6 +282,18 @@ class Sums:
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_5m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    audio_input_tokens: int = 0
+    image_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    audio_output_tokens: int = 0
+    web_searches: int = 0
+    video_input_tokens: int = 0
+    image_output_tokens: int = 0
+    images: int = 0
+    seconds: int = 0
     charge: Decimal = Decimal(0)
     cost: Decimal = Decimal(0)
     unpriced: int = 0
@@ -242,11 +318,12 @@ class Line:
     """A group: what it is called in each dimension, what stands for it in an address, and its sums."""
 
     names: tuple[str, ...]
-    meant: tuple[str, ...]
+    meant: tuple[str | None, ...]
     sums: Sums
 
 
-def _values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[str, Any]:
+def values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[str, Any]:
+    """What a statement takes: of these days, and at most so many lines."""
     before = days.before()
     apart = f"{days.months} months" if days.months and "day" not in by else f"{(days.first - before.first).days} days"
     return {
@@ -257,14 +334,22 @@ def _values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[
         "shift": apart,
         "most": most,
         **whose.values(),
+        "told": whose.told(by),
+        "value": whose.value if whose.end_user is None else whose.end_user,
     }
+
+
+def _rows(whose: Whose, by: Iterable[str]) -> str:
+    told = whose.told(by) is not None
+    of_one = " and value = %(value)s" if whose.end_user is not None or whose.value is not None else ""
+    return _ROWS.format(rollups=_VALUES if told else "billing_spendrollup", where=whose.where() + of_one)
 
 
 def _statement(whose: Whose, by: Sequence[str], shown: str) -> str:
     columns = {name: sql for one in by for name, sql in DIMENSIONS[one].columns.items()}
     times = [f"lines.{name}" for name in by if name in TIMES]
     return _LINES.format(
-        rows=_ROWS.format(where=whose.where()),
+        rows=_rows(whose, by),
         columns=", ".join(f"{sql} as {name}" for name, sql in columns.items()),
         sums=_SUMS,
         places=", ".join(str(place) for place in range(1, len(columns) + 1)),
@@ -277,44 +362,54 @@ def _statement(whose: Whose, by: Sequence[str], shown: str) -> str:
 
 def lines(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[Line]:
     """What was spent, told apart by the dimensions `by` (one at least): at most `most` groups, by time if that is one
-    of them, and the dearest first. A group that spent in the range before alone is among them.
+    of them, and the dearest first. A group that spent in the range before alone is among them. Raises as `Whose.told`.
     """
     names = [f"{DIMENSIONS[name].name}, {MEANT[name]}" for name in by]
     with connection.cursor() as cursor:
-        cursor.execute(_statement(whose, by, ", ".join([*names, _NAMES])), _values(days, whose, by, most))
+        cursor.execute(_statement(whose, by, ", ".join([*names, _NAMES])), values(days, whose, by, most))
         found = cursor.fetchall()
     width = 2 * len(by)
     return [Line(row[:width:2], row[1:width:2], Sums(*row[width:])) for row in found]
 
 
-def lines_file(
-    days: Days, whose: Whose, by: Sequence[str], most: int, format: type[CsvFile] | type[XlsxFile]
-) -> list[bytes] | None:
-    """The same as the pieces of a file, the columns' names first; None where there are more than `most`.
+def filed(
+    whose: Whose,
+    by: Sequence[str],
+    format: type[CsvFile] | type[XlsxFile] | type[ParquetFile],
+    *,
+    tenants: bool = False,
+) -> tuple[File, str]:
+    """The same as a file, whose columns are told apart by `by`; and SQL of its lines, as one text, and how many they
+    are, which takes `values`. `tenants`: without what the operator pays. Raises as `Whose.told`.
 
     Written by the server as exports are: no text is a formula, numbers stay numbers, ids are as in other files.
     """
     columns = {column.name: column for one in by for column in DIMENSIONS[one].file}
     sums = {name: f"lines.{name}" for name in _FILED} | {"margin": "lines.charge - lines.provider_cost"}
-    sums |= {name: f"lines.{name}" for name in ("unpriced", "uncosted", *(f"{name}_before" for name in _BEFORE))}
-    numbers = (Column(name, Kind.DECIMAL, sql) for name, sql in sums.items())
+    more = ("unpriced", "uncosted", *(f"{name}_before" for name in _BEFORE), *FURTHER)
+    sums |= {name: f"lines.{name}" for name in more}
+    numbers = (Column(name, Kind.DECIMAL, sql) for name, sql in sums.items() if not (tenants and name in _OPERATORS))
     layout = Layout("spend", (*columns.values(), *numbers), ())
-    file = format(layout)
+    made = _statement(whose, by, format.line(layout))
+    return format(layout), f"select coalesce(string_agg(line, ''), ''), count(*) from ({made}) made(line)"  # noqa: S608 - SQL of ours
+
+
+def lines_file(
+    days: Days, whose: Whose, by: Sequence[str], most: int, format: type[CsvFile] | type[XlsxFile]
+) -> list[bytes] | None:
+    """The pieces of such a file; None where there are more than `most` lines."""
+    file, made = filed(whose, by, format)
     with connection.cursor() as cursor:
-        cursor.execute(_statement(whose, by, file.line(layout)), _values(days, whose, by, most + 1))
-        found = cursor.fetchall()
-    if len(found) > most:
-        return None
-    return [file.begin(), *(file.page(line) for (line,) in found), file.end()]
+        cursor.execute(made, values(days, whose, by, most + 1))
+        text, count = cursor.fetchone()
+    return None if count > most else [file.begin(), file.page(text), file.end()]
 
 
 def by_time(days: Days, whose: Whose, unit: str) -> tuple[Sums, dict[date, Sums]]:
     """Everything together, and by `unit`, day or month, of those days; units of the range before beside them."""
-    statement = _BY_TIME.format(
-        rows=_ROWS.format(where=whose.where()), moment=DIMENSIONS[unit].columns[unit], sums=_SUMS
-    )
+    statement = _BY_TIME.format(rows=_rows(whose, ()), moment=DIMENSIONS[unit].columns[unit], sums=_SUMS)
     with connection.cursor() as cursor:
-        cursor.execute(statement, _values(days, whose, (unit,)))
+        cursor.execute(statement, values(days, whose, (unit,)))
         found = {row[0]: Sums(*row[1:]) for row in cursor.fetchall()}
     return found.pop(None), {start: sums for start, sums in found.items() if start <= days.last}
 

@@ -18,8 +18,9 @@ class Statement(models.Model):
     """A numbered document. A statement's total is what its month was closed at for its organization, to the last digit;
     a credit note's is below 0, refers to a statement, and takes no more than that has left.
 
-    `lines` are of a statement `{model, provider, requests, prompt_tokens, completion_tokens, charge}`, or `{note,
-    charge}` for what is not of the month's usage, and add up to the total. Year, number and moment are the database's.
+    `lines` are of a statement `{model, provider, requests, prompt_tokens, completion_tokens, charge}`, and `images`,
+    `seconds` and `web_searches` where there were any, or `{note, charge}` for what is not of the month's usage, and add
+    up to the total. Year, number and moment are the database's.
     """
 
     id = models.BigAutoField(primary_key=True)

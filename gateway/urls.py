@@ -18,6 +18,7 @@ from gateway.endpoints import (
     performance,
     probes,
     responses,
+    statements,
     statistics,
 )
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE
@@ -51,6 +52,9 @@ v1 = [
     path("models/<path:name>", models.OneModel.as_view()),
     path("generation", generations.Generations.as_view(deprecated=True)),
     path("exports/generations", exports.GenerationsExport.as_view()),
+    path("exports/spend", exports.SpendExport.as_view()),
+    path("exports/statements", statements.Statements.as_view()),
+    path("exports/statements/<str:number>", statements.OneStatement.as_view()),
     path("management/generation", generations.Generations.as_view()),
     path("management/payg/balance", management.Balance.as_view()),
     path("management/usage", management.UsageReport.as_view()),

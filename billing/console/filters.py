@@ -231,6 +231,13 @@ class ProviderFilter(NameFilter):
     title = parameter_name = "provider"
 
 
+class EndUserFilter(NameFilter):
+    """By whom the client acts for, as requests name him."""
+
+    title = "end user"
+    parameter_name = "end_user"
+
+
 class AppFilter(NameFilter):
     """By the application that called, as it names itself."""
 

@@ -22,6 +22,7 @@ from billing.console.filters import (
     TIME_INPUTS,
     AppFilter,
     BasisFilter,
+    EndUserFilter,
     KeyFilter,
     MetadataFilter,
     ModelFilter,
@@ -64,6 +65,7 @@ class GenerationPage(Record):
         KeyFilter,
         ModelFilter,
         ProviderFilter,
+        EndUserFilter,
         AppFilter,
         MetadataFilter,
         StatusFilter,
@@ -71,7 +73,7 @@ class GenerationPage(Record):
     )
     lookups = (
         *TIME_INPUTS,
-        *("organization", "project", "key", "model", "provider", "app", "metadata", "status", "basis"),
+        *("organization", "project", "key", "model", "provider", "end_user", "app", "metadata", "status", "basis"),
     )
     ordering = ("-pk",)
     change_list_template = "admin/billing/usage/change_list.html"

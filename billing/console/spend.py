@@ -1,6 +1,7 @@
 """The console's page Spend: what was spent, by whom and on what, and whether the other books say so too.
 
-Everything on it is a link that narrows: a tenant leads to its projects, a project to its keys, a month to its days.
+Everything on it is a link that narrows: a tenant leads to its projects, a project to its keys, a month to its days, an
+end user, or a value of a tag, to the models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,14 @@ from accounts.console import dollars, is_operator, money, number
 from accounts.exact import plain
 from accounts.models import ApiKey, Organization, Project
 from billing.closings import month_after
+from billing.documents import counted
 from billing.exports.csv_file import CsvFile
 from billing.exports.xlsx_file import XlsxFile
+from billing.models import ReportTags
 from billing.spending import (
     DIMENSIONS,
     TIMES,
+    TOLD,
     Books,
     Days,
     Line,
@@ -43,6 +47,7 @@ from billing.spending import (
 )
 from billing.spending import books as books_of
 
+TYPED = ("from", "to", "organization", "model", "provider", "end_user", "tag")
 MOST_LINES = 100
 MOST_FILED = 50_000  # lines of a file, which is made in memory
 FORMATS: dict[str, type[CsvFile] | type[XlsxFile]] = {one.name: one for one in (CsvFile, XlsxFile)}
@@ -51,8 +56,11 @@ HEIGHT, STEP, BAR = 120, 20, 16  # of the chart, in its own units
 MOST_BARS = 62  # days; what is longer is drawn by month
 # What a group is told apart by next, once it is chosen.
 DEEPER = ("organization", "project", "key", "model", "provider", "day")
-TITLES = {name: name.capitalize() for name in DIMENSIONS} | {"month": "Month (UTC)", "day": "Day (UTC)"}
-LONGEST = 200  # characters of a name that is looked for
+OF_GENERATIONS = ("organization", "project", "key", "model", "provider", "end_user", "metadata")
+TITLES = {name: name.replace("_", " ").capitalize() for name in DIMENSIONS}
+HEADS = TITLES | {"month": "Month (UTC)", "day": "Day (UTC)"}
+LONGEST = 512  # characters of a name that is looked for: an end user's, or a value's
+MOST_SUGGESTED = 50  # tags
 
 
 class NoSuch(Exception):
@@ -81,27 +89,29 @@ class Asked:
             last = first if name == "day" else month_after(first) - timedelta(days=1)
             days = Days(max(first, days.first), min(last, days.last))
         else:
-            chosen: Any = value if name in ("model", "provider") else UUID(value)
-            whose = replace(whose, **{name: chosen})
+            chosen: Any = UUID(value) if name in ("organization", "project", "key") else value
+            whose = replace(whose, **{"value" if name == "tag" else name: chosen})
         left = tuple(one for one in self.by if one != name)
         return Asked(days, whose, left or (self._next(name, whose),))
 
     def _next(self, name: str, whose: Whose) -> str:
         if name == "month":
             return "day"
-        place = DEEPER.index(name) + 1
+        place = DEEPER.index("model" if name in TOLD else name) + (name not in TOLD)
         free = [one for one in (*DEEPER[place:], *DEEPER[:place]) if getattr(whose, one, None) is None]
         return next((one for one in free if one != name), "day")
 
     def without(self, name: str) -> "Asked":
         """The same without the filter `name`, and without what is narrower: a project is of one organization."""
-        finer = {"organization": ("project", "key"), "project": ("key",)}.get(name, ())
-        return replace(self, whose=replace(self.whose, **dict.fromkeys((name, *finer))))
+        finer = {"organization": ("project", "key", "end_user", "tag", "value"), "project": ("key",)}.get(name, ())
+        left = tuple(one for one in self.by if name != "organization" or one not in TOLD)
+        return replace(self, whose=replace(self.whose, **dict.fromkeys((name, *finer))), by=left or ("organization",))
 
 
 def asked_for(asked: Mapping[str, str], by: Sequence[str], today: date) -> Asked:
     """What a query string asks for: the running month, by organization, when it says nothing. A day, `from` or `to`,
-    stands for itself and for the rest of its month. Raises ValueError for what are no days, NoSuch for ids of nobody.
+    stands for itself and for the rest of its month. Raises ValueError for what are no days, NoSuch for ids of nobody,
+    and for what is not told apart.
     """
     first, last = (_day(asked.get(name, "")) for name in ("from", "to"))
     if first is None:
@@ -110,7 +120,21 @@ def asked_for(asked: Mapping[str, str], by: Sequence[str], today: date) -> Asked
         last = today if first <= today < month_after(first) else month_after(first) - timedelta(days=1)
     whose = _whose({name: asked.get(name, "").strip()[:LONGEST] for name in Whose().values()})
     known = tuple(dict.fromkeys(name for name in by if name in DIMENSIONS))
+    if "tag" in known and not whose.tag and (names := tags_of(whose.organization)):
+        whose = replace(whose, tag=names[0])
+    try:
+        whose.told(known)
+    except ValueError as error:
+        raise NoSuch(str(error)) from None
     return Asked(Days(first, last), whose, known or ("model" if whose.organization else "organization",))
+
+
+def tags_of(organization: UUID | None) -> list[str]:
+    """By which tags an organization's spending is told apart; of all of them together some, where none is given."""
+    found = ReportTags.objects.order_by("pk")
+    found = found.filter(pk=organization) if organization else found[:MOST_SUGGESTED]
+    names = dict.fromkeys(name for row in found.values_list("names", flat=True) for name in row)
+    return list(names)[:MOST_SUGGESTED]
 
 
 def _day(text: str) -> date | None:
@@ -141,7 +165,8 @@ def _whose(asked: Mapping[str, str]) -> Whose:
         if of_project is None or organization not in (None, of_project):
             raise NoSuch("There is no such project.")
         organization = of_project
-    return Whose(organization, project, key, asked["model"] or None, asked["provider"] or None)
+    texts = {name: asked[name].replace("\0", "") or None for name in ("model", "provider", "end_user", "tag", "value")}
+    return Whose(organization, project, key, **texts)
 
 
 def _id(text: str) -> UUID | None:
@@ -159,7 +184,7 @@ def page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         **admin.site.each_context(request),
         "title": "Spend",
-        "typed": {name: request.GET.get(name, "") for name in ("from", "to", "organization", "model", "provider")},
+        "typed": {name: request.GET.get(name, "") for name in TYPED},
         "age": _age(now),
     }
     try:
@@ -204,6 +229,7 @@ def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
     bars = _bars(asked, units, unit)
     found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1)
     thoroughly = "rows" in request.GET
+    suggested = tags_of(asked.whose.organization) if asked.whose.told(asked.by) else ()
     return {
         **_choices(asked, now),
         "asked": asked,
@@ -218,11 +244,13 @@ def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
         "unit": unit,
         "width": len(bars) * STEP,
         "height": HEIGHT,
-        "heads": [(TITLES[name], name in TIMES) for name in asked.by],
+        "heads": [(_head(asked, name), name in TIMES) for name in asked.by],
+        "untold": asked.whose.tag if asked.whose.tag and asked.whose.tag not in suggested else "",
         "lines": [_line(asked, line) for line in found[:MOST_LINES]],
         "more": len(found) > MOST_LINES,
         "books": _books(asked, thoroughly=thoroughly),
-        "generations": _elsewhere("admin:billing_usage_changelist", asked, "_0", DIMENSIONS),
+        "generations": _elsewhere("admin:billing_usage_changelist", asked, "_0", OF_GENERATIONS),
+        "end_users": urlencode({"organization": asked.whose.organization}) if asked.whose.organization else "",
         "ledger": _elsewhere("admin:billing_ledgerentry_changelist", asked, "", ("organization",)),
     }
 
@@ -241,8 +269,9 @@ def _choices(asked: Asked | None, now: datetime) -> dict[str, Any]:
     held = asked or Asked(ranges[0][1], Whose(), ("organization",))
     return {
         "ranges": [(name, replace(held, days=days).query(), days == held.days) for name, days in ranges],
-        "dimensions": [(name, name.capitalize(), name in held.by) for name in DIMENSIONS],
+        "dimensions": [(name, TITLES[name], name in held.by) for name in DIMENSIONS],
         "chosen": _chosen(held),
+        "tags": tags_of(held.whose.organization),
     }
 
 
@@ -251,13 +280,23 @@ def _chosen(asked: Asked) -> list[dict[str, str]]:
     rows = {"organization": Organization, "project": Project, "key": ApiKey}
     chosen = []
     for name, value in asked.whose.values().items():
-        if value is None:
+        if value is None or name == "tag":
             continue
         row = rows[name]._base_manager.filter(pk=value).first() if name in rows else None
         chosen.append(
-            {"name": name, "value": str(row or value), "given": str(value), "query": asked.without(name).query()}
+            {
+                "name": name,
+                "title": f"Tag {asked.whose.tag}" if name == "value" else TITLES[name],
+                "value": str(row or value),
+                "given": str(value),
+                "query": asked.without(name).query(),
+            }
         )
     return chosen
+
+
+def _head(asked: Asked, name: str) -> str:
+    return f"Tag {asked.whose.tag}" if name == "tag" else HEADS[name]
 
 
 def _age(now: datetime) -> dict[str, Any]:
@@ -291,6 +330,7 @@ def _row(sums: Sums) -> dict[str, Any]:
     return {
         "requests": number(sums.requests),
         "tokens": number(sums.prompt_tokens + sums.completion_tokens),
+        "further": counted(sums.images, sums.seconds, sums.web_searches),
         "charge": money(sums.charge),
         "cost": money(sums.cost),
         "margin": money(sums.margin),
@@ -343,9 +383,11 @@ def _starts(days: Days, unit: str) -> list[date]:
     return found
 
 
-def _elsewhere(view: str, asked: Asked, suffix: str, names: Sequence[str] | Mapping[str, Any]) -> str:
+def _elsewhere(view: str, asked: Asked, suffix: str, names: Sequence[str]) -> str:
     """The address of a list of the same: what it filters by has the same names."""
     chosen = {name: str(value) for name, value in asked.whose.values().items() if value is not None and name in names}
+    if "metadata" in names and asked.whose.value is not None:
+        chosen["metadata"] = f"{asked.whose.tag}={asked.whose.value}"
     range = {f"created_at_from{suffix}": str(asked.days.first), f"created_at_to{suffix}": str(asked.days.last)}
     return f"{reverse(view)}?{urlencode({**chosen, **range})}"
 

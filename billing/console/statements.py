@@ -15,8 +15,8 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from accounts.console import NeverDeleted, Page, link, money, number
 from accounts.exact import plain
 from accounts.models import Organization
-from billing.documents import pdf
-from billing.issuing import MOST_REASON, credit_note, issue, statement
+from billing.documents import counted, pdf
+from billing.issuing import BESIDE, MOST_REASON, credit_note, issue, statement
 from billing.models import Statement
 
 COPIED = (
@@ -181,9 +181,11 @@ def lines(document: Statement) -> dict[str, Any]:
                 number(line[name]) if name in line else ""
                 for name in ("requests", "prompt_tokens", "completion_tokens")
             ),
+            counted(*(line.get(name, 0) for name in BESIDE)),
             plain(Decimal(line["charge"])),
         )
         for line in document.lines
     ]
-    rows.append(("Total", "", "", "", "", plain(document.total)))
-    return {"headers": ["Model", "Provider", "Requests", "Prompt tokens", "Completion tokens", "Charge"], "rows": rows}
+    rows.append(("Total", "", "", "", "", "", plain(document.total)))
+    headers = ["Model", "Provider", "Requests", "Prompt tokens", "Completion tokens", "Beside tokens", "Charge"]
+    return {"headers": headers, "rows": rows}

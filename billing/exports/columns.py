@@ -34,13 +34,15 @@ class Layout:
     """The columns of a file. A generation is a row of it, or several: those of the subquery `rows`, ordered by its `n`.
 
     The first column is the generation's id, or the last one where there may be several rows: by it a file that broke
-    off goes on. `sums` are the columns that a manifest adds up.
+    off goes on. `sums` are the columns that a manifest adds up. `tail` are further rows, which are of no generation and
+    come last: the same columns, of the subquery `rows`, with its `key`, moment `at` and `organization`.
     """
 
     name: str
     columns: tuple[Column, ...]
     sums: tuple[str, ...]
     rows: str | None = None
+    tail: "Layout | None" = None
 
     def without(self, names: Collection[str]) -> Self:
         """The same less some columns."""
@@ -48,6 +50,7 @@ class Layout:
             self,
             columns=tuple(column for column in self.columns if column.name not in names),
             sums=tuple(name for name in self.sums if name not in names),
+            tail=self.tail and self.tail.without(names),
         )
 
     def text(self, line: str) -> str:

@@ -6,6 +6,7 @@ file that broke off. The server joins a page's lines, so that the process has on
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -42,6 +43,40 @@ def joined(rows: str) -> str:
         "select coalesce(string_agg(p.line, '' order by p.id), ''), count(*), (array_agg(p.id order by p.id desc))[1]"  # noqa: S608
         f" from ({rows}) p(id, line)"
     )
+
+
+def tail_page(layout: Layout, line: str) -> str:
+    """SQL of a page of the rows behind a layout's generations, as the SQL `line` writes them: its text, how many they
+    are, and the last one's key. Takes `after`, a key, `begin` and `end`, moments, `organization`, NULL for all, and
+    `size`.
+    """
+    assert layout.tail is not None
+    return (
+        "select coalesce(string_agg(p.line, '' order by p.key), ''), count(*), max(p.key)"  # noqa: S608 - SQL of ours
+        f" from (select a.key, {line} from ({layout.tail.rows}) a"
+        " where a.key > %(after)s and a.at >= %(begin)s and a.at < %(end)s"
+        " and (%(organization)s::uuid is null or a.organization = %(organization)s::uuid)"
+        " order by a.key limit %(size)s) p(key, line)"
+    )
+
+
+def tails(layout: Layout, file: File, begin: datetime, end: datetime, organization: UUID | None) -> Iterator[str]:
+    """The texts of what comes behind the generations of an organization, or of all (None), of what was made from
+    `begin` until before `end`; none where the layout has nothing there.
+    """
+    if layout.tail is None:
+        return
+    query, after = tail_page(layout, file.line(layout.tail)), ""
+    asked = {"begin": begin, "end": end, "organization": organization, "size": PAGE}
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(query, {**asked, "after": after})
+            text, count, last = cursor.fetchone()
+        if count:
+            yield text
+        if count < PAGE:
+            return
+        after = last
 
 
 class Page(NamedTuple):

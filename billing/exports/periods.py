@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from billing.exports.columns import Layout
 from billing.exports.generations import OPERATORS
-from billing.exports.pages import FORMATS, PAGE, layout_of, pages
+from billing.exports.pages import FORMATS, PAGE, layout_of, pages, tails
 from billing.ids import CLOCKS_APART, first_id
 from billing.models import ExportSchedule, StoredExport, Usage
 
@@ -79,6 +79,9 @@ def write(output: BinaryIO, schedule: ExportSchedule, start: date, ledger: int) 
         for page in pages(generations, line):
             output.write(writer.page(page.text))
             late += page.generations if before else 0
+    begin, end = _moment(start), _moment(schedule.after(start))
+    for text in tails(layout(schedule), writer, begin, end, schedule.organization_id):
+        output.write(writer.page(text))
     output.write(writer.end())
     return late
 

@@ -46,6 +46,8 @@ NAVIGATION = (
         "Money",
         (
             ("Spend", "query_stats", "spend"),
+            ("End users", "groups", "end_users"),
+            ("Tags of reports", "label", "admin:billing_reporttags_changelist"),
             ("Tariffs", "price_change", "admin:billing_tariff_changelist"),
             ("Tariff versions", "history", "admin:billing_tariffversion_changelist"),
             ("Price lists", "price_check", "admin:billing_pricelist_changelist"),

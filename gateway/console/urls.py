@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import path
 from django.views.generic import RedirectView
 
-from billing.console import spend
+from billing.console import end_users, spend
 from gateway.console import health_board, model_board
 from gateway.console.login import login
 
@@ -17,6 +17,7 @@ urlpatterns = [
     ),
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
+    path("console/end-users/", admin.site.admin_view(end_users.page), name="end_users"),
     path("console/login/", login),
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),

@@ -28,7 +28,7 @@ COUNT = f"""
 """  # noqa: S608 - constants of ours
 
 
-async def read(caller: Caller, query: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
+async def read(caller: Caller, query: str, params: Sequence[object] | dict[str, object]) -> list[tuple[Any, ...]]:
     """The rows of a query on the books. Raises `Unavailable` while the database is away, or too many read them."""
     try:
         return await process.current().pools.reads.call(query, params, Asker(caller.organization, caller.key))

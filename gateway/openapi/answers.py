@@ -249,6 +249,46 @@ class UsageAnswer(Struct):
     data: UsageData
 
 
+class StatementLine(Struct):
+    """What a model was used for, or a note, and what of the total that is."""
+
+    charge: Dollars
+    model: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+    requests: Count | UnsetType = UNSET
+    prompt_tokens: Count | UnsetType = UNSET
+    completion_tokens: Count | UnsetType = UNSET
+    images: Count | UnsetType = UNSET
+    seconds: Count | UnsetType = UNSET
+    web_searches: Count | UnsetType = UNSET
+
+
+class StatementAnswer(Struct):
+    """A numbered statement of a month, or a credit note, which takes of one."""
+
+    object: Literal["statement"]
+    number: str
+    kind: Literal["statement", "credit"]
+    refers_to: Annotated[str | None, Meta(description="Of a credit note: the statement's number.")]
+    issuer: str
+    organization: str
+    name: str
+    month: Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}$")]
+    currency: str
+    total: Annotated[float, Meta(description="Exact; below 0 of a credit note.")]
+    reason: str
+    issued_at: Annotated[int, Meta(description="Unix seconds.")]
+    lines: list[StatementLine]
+
+
+class StatementList(Struct):
+    """Some of the organization's documents, the newest first."""
+
+    object: Literal["list"]
+    data: list[StatementAnswer]
+    has_more: bool
+
+
 class QuotaData(Struct):
     """What the calling key may still spend, in dollars."""
 

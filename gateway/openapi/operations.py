@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from billing.exports.pages import FORMATS, LAYOUTS
+from gateway.endpoints.exports import SPENT_BY
 from gateway.endpoints.files import MOST_LISTED
 from gateway.endpoints.idempotency import MOST_CHARACTERS
 from gateway.endpoints.model_lists import ANTHROPIC, GOOGLE, Shape
 from gateway.endpoints.performance import METRICS
+from gateway.endpoints.statements import FORMATS as STATEMENT_FORMATS
+from gateway.endpoints.statements import MOST_LISTED as MOST_STATEMENTS
 from gateway.endpoints.statistics import MOST_LIMIT, USAGE_METRICS, WIDTHS
 from gateway.openapi.answers import (
     AnthropicModel,
@@ -29,6 +32,8 @@ from gateway.openapi.answers import (
     QuotaAnswer,
     ReadyAnswer,
     RouteAnswer,
+    StatementAnswer,
+    StatementList,
     UploadForm,
     UsageAnswer,
 )
@@ -425,6 +430,54 @@ OPERATIONS: Mapping[str, Operation] = {
         "spreadsheet would take for a formula begins with an apostrophe. XLSX has amounts as numbers, of which a "
         "spreadsheet keeps 15 digits; CSV and Parquet are exact. It is made as it is read; an answer that breaks off "
         "has no end, of its chunks and of its gzip stream.",
+    ),
+    "SpendExport.get": Operation(
+        BOOKS,
+        "Get what was spent as a file",
+        media="text/csv",
+        media_too=tuple(format.media for format in FORMATS.values() if not format.is_text),
+        headers={"Content-Disposition": "The file's name."},
+        errors=(OFTEN,),
+        parameters=(
+            Parameter("starting_at", DAY, "The first UTC day; by default the first of its month.", "2026-01-01"),
+            Parameter("ending_at", DAY, "The last UTC day; at most 366 in all; by default today.", "2026-01-31"),
+            Parameter(
+                "by",
+                {"type": "string"},
+                f"Some of {', '.join(SPENT_BY)}, with commas between; of the last two one. By default `model`.",
+                "month,model",
+            ),
+            Parameter("tag", {"type": "string"}, "For `by=tag`: the key of metadata.", "team"),
+            Parameter("format", {"type": "string", "enum": list(FORMATS)}, "By default `csv`.", "csv"),
+        ),
+        about="A line for each that spent anything, the dearest first, beside the days before; read from rollups, "
+        "which are some minutes old. Of very many end users, or values of a tag, the dearest are told apart, and "
+        "`end_user_is` or `tag_is` says which line is `others`, or of requests that name `none`: the lines add up to "
+        "the same however they are told apart.",
+    ),
+    "Statements.get": Operation(
+        BOOKS,
+        "List statements and credit notes",
+        answers=(StatementList,),
+        errors=(OFTEN,),
+        parameters=(
+            Parameter(
+                "limit", {"type": "integer", "minimum": 1, "maximum": MOST_STATEMENTS}, "How many; by default 20.", "20"
+            ),
+            Parameter("before", {"type": "string"}, "The number of the document that the list goes on behind."),
+        ),
+    ),
+    "OneStatement.get": Operation(
+        BOOKS,
+        "Get a statement or credit note",
+        answers=(StatementAnswer,),
+        media_too=("text/html", "application/pdf"),
+        headers={"Content-Disposition?": "The document's name, of `pdf`."},
+        errors=(NotFound("", code="statement_not_found"), OFTEN),
+        parameters=(
+            Parameter("format", {"type": "string", "enum": list(STATEMENT_FORMATS)}, "By default `json`.", "json"),
+        ),
+        names={"number": "2026-00001"},
     ),
     "Timeseries.get": Operation(
         BOOKS,

@@ -6,20 +6,25 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from billing.exports.csv_file import CsvFile
 from billing.exports.focus import focus
-from billing.exports.pages import chunks
-from billing.models import Usage
+from billing.exports.manifest import READERS
+from billing.exports.pages import FORMATS, chunks, tails
+from billing.issuing import credit_note, issue
+from billing.models import ClosedMonth, Repricing, RepricingSum, Statement, Tariff, Usage
 from tests.console.browser import make_usage
+from tests.stage.books import forced, stated
 from tests.stage.cast import Tenant
 
 Row = dict[str, str]
+DAY = timedelta(days=1)
 AT = datetime(2026, 7, 31, 23, 59, 59, 999000, tzinfo=UTC)
 
 
@@ -83,39 +88,41 @@ RULES = {
     "ChargeFrequency": Rule(is_text, among={"One-Time", "Recurring", "Usage-Based"}),
     "ChargePeriodEnd": Rule(is_moment),
     "ChargePeriodStart": Rule(is_moment),
-    "ConsumedQuantity": Rule(is_decimal),
-    "ConsumedUnit": Rule(is_unit),
+    "ConsumedQuantity": Rule(is_decimal, null=True),
+    "ConsumedUnit": Rule(is_unit, null=True),
     "ContractedCost": Rule(is_decimal),
-    "ContractedUnitPrice": Rule(is_not_negative),
+    "ContractedUnitPrice": Rule(is_not_negative, null=True),
     "EffectiveCost": Rule(is_decimal),
     "HostProviderName": Rule(is_text, of=("1.4",)),
     "InvoiceIssuerName": Rule(is_text),
     "ListCost": Rule(is_decimal),
-    "ListUnitPrice": Rule(is_not_negative),
-    "PricingCategory": Rule(is_text, among={"Standard", "Dynamic", "Committed", "Other"}),
-    "PricingQuantity": Rule(is_decimal),
-    "PricingUnit": Rule(is_unit),
+    "ListUnitPrice": Rule(is_not_negative, null=True),
+    "PricingCategory": Rule(is_text, null=True, among={"Standard", "Dynamic", "Committed", "Other"}),
+    "PricingQuantity": Rule(is_decimal, null=True),
+    "PricingUnit": Rule(is_unit, null=True),
     "ProviderName": Rule(is_text, of=("1.2",)),
     "PublisherName": Rule(is_text, of=("1.2",)),
     "ServiceCategory": Rule(is_text, among={"AI and Machine Learning"}),
     "ServiceName": Rule(is_text),
     "ServiceProviderName": Rule(is_text, of=("1.4",)),
     "ServiceSubcategory": Rule(is_text, among={"Generative AI"}),
-    "SkuId": Rule(is_text),
-    "SkuMeter": Rule(is_text),
+    "SkuId": Rule(is_text, null=True),
+    "SkuMeter": Rule(is_text, null=True),
     "SkuPriceDetails": Rule(is_flat, null=True),
-    "SkuPriceId": Rule(is_text),
-    "SubAccountId": Rule(is_text),
-    "SubAccountName": Rule(is_text),
+    "SkuPriceId": Rule(is_text, null=True),
+    "SubAccountId": Rule(is_text, null=True),
+    "SubAccountName": Rule(is_text, null=True),
     "Tags": Rule(is_flat, null=True),
 }
+MAY_BE_NULL = {"ChargeClass", "SkuPriceDetails", "Tags"}  # of usage
 
 
 def exported(tenant: Tenant, version: str) -> list[Row]:
-    """The file of all of `tenant`'s generations."""
+    """The file of all of `tenant`'s generations, and of what was made of them since."""
     layout = focus(version)
     found = Usage.objects.filter(organization=tenant.organization.pk)
     text = b"".join(chunks(found, CsvFile(layout), layout, 2)).decode()
+    text += "".join(tails(layout, CsvFile(layout), AT, datetime.now(UTC) + DAY, tenant.organization.pk))
     rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
@@ -152,6 +159,7 @@ def test_every_column_is_as_the_specification_has_it(spent: list[Usage], alice: 
         for name, rule in rules.items():
             if row[name] == "":
                 assert rule.null, name
+                assert row["ChargeCategory"] == "Adjustment" or name in MAY_BE_NULL, name
                 continue
             assert rule.check(row[name]), (name, row[name])
             assert not rule.among or row[name] in rule.among, (name, row[name])
@@ -192,7 +200,7 @@ def test_a_row_to_the_letter(spent: list[Usage], alice: Tenant) -> None:
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodEnd": "2026-08-01T00:00:00Z",
         "ChargePeriodStart": "2026-07-31T23:00:00Z",
-        "ConsumedQuantity": "1000",
+        "ConsumedQuantity": "1000.0",
         "ConsumedUnit": "Tokens",
         "ContractedCost": "0.000440000000",
         "ContractedUnitPrice": "0.44",
@@ -228,9 +236,9 @@ def test_what_is_priced_each_is_not_counted_by_the_million(spent: list[Usage], a
         (row["SkuMeter"], row["ConsumedQuantity"], row["ConsumedUnit"], row["PricingQuantity"], row["PricingUnit"])
         for row in rows[2:]
     ] == [
-        ("Reasoning tokens", "1", "Tokens", "0.000001", "1000000 Tokens"),
-        ("A request", "1", "Requests", "1", "Requests"),
-        ("A web search", "3", "Searches", "3", "Searches"),
+        ("Reasoning tokens", "1.0", "Tokens", "0.000001", "1000000 Tokens"),
+        ("A request", "1.0", "Requests", "1", "Requests"),
+        ("A web search", "3.0", "Searches", "3", "Searches"),
     ]
     assert [row["BilledCost"] for row in rows] == [
         "0.000308000700",
@@ -246,3 +254,80 @@ def test_no_name_is_a_formula(alice: Tenant) -> None:
     row = exported(alice, "1.2")[0]
     assert (row["x_Model"], row["x_KeyName"], row["SubAccountName"]) == ("'=1+1/x", "'@SUM(A1)", "'-2")
     assert (row["SkuId"], row["PublisherName"]) == ("'=1+1/x:input", "'=1+1")
+
+
+@pytest.fixture
+def adjusted(spent: list[Usage], alice: Tenant, charlie: Tenant) -> tuple[str, str]:
+    """Alice's statement, and the credit note that takes of it; her July priced anew; Charlie's credit note."""
+    numbers = []
+    for tenant in (charlie, alice):
+        of = stated(tenant)
+        numbers = [str(of), str(issue(credit_note(str(of), "0.5", "=An outage", "finance")))]
+    version = Tariff.objects.create(slug=alice.organization.slug).versions.create(effective_from=AT)
+    run = Repricing.objects.create(version=version, first=AT.date(), until=AT.date() + DAY, asked_by="finance")
+    for day, after in ((date(2026, 7, 30), "0.3"), (date(2026, 7, 31), "0.00000000001")):
+        RepricingSum.objects.create(
+            run=run, organization=alice.organization.pk, day=day, rows=1, charge_before=Decimal("0.2"),
+            charge_after=Decimal(after), charge_prior=Decimal(0),
+        )  # fmt: skip
+    Repricing.objects.create(version=version, first=AT.date(), until=AT.date() + DAY, asked_by="nobody applies it")
+    Repricing.objects.filter(pk=run.pk).update(state="applied", applied_at=datetime.now(UTC))
+    return numbers[0], numbers[1]
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.4"])
+def test_adjustments_are_as_the_specification_has_them(
+    adjusted: tuple[str, str], spent: list[Usage], alice: Tenant, version: str
+) -> None:
+    rows = [row for row in exported(alice, version) if row["ChargeCategory"] != "Usage"]
+    now = datetime.now(UTC)
+    this, of, note = f"{now:%Y-%m}-01T00:00:00Z", *adjusted
+    month = Statement.objects.get(year=int(of[:4]), number=int(of[5:])).month
+    told = (
+        *("ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "BilledCost", "ChargePeriodStart"),
+        *("BillingPeriodStart", "BillingAccountId", "BillingAccountName"),
+    )
+    whose = (alice.organization.pk.hex, alice.organization.slug)
+    assert [tuple(row[name] for name in told) for row in rows] == [
+        (
+            "Adjustment", "Correction", f"Credit note {note} of statement {of}: =An outage", "One-Time",
+            "-0.500000000000", f"{month}T00:00:00Z", this, *whose,
+        ),
+        (
+            "Adjustment", "", "Usage of 2026-07 priced anew", "One-Time", "-0.099999999990", "2026-07-01T00:00:00Z",
+            "2026-07-01T00:00:00Z", *whose,
+        ),
+    ]  # fmt: skip
+    for row in rows:
+        costs = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+        assert len({row[name] for name in costs}) == 1
+        assert row["ChargePeriodStart"] < row["ChargePeriodEnd"] and row["BillingPeriodStart"] < row["BillingPeriodEnd"]
+        for name in ("ConsumedQuantity", "PricingQuantity", "SkuId", "SubAccountId", "Tags", "x_GenerationId"):
+            assert row[name] == ""
+        for name, rule in RULES.items():
+            if version in rule.of and row[name]:
+                assert rule.check(row[name]) and (not rule.among or row[name] in rule.among), name
+
+
+def test_what_was_closed_before_is_corrected(adjusted: tuple[str, str], alice: Tenant) -> None:
+    ClosedMonth.objects.create(month=date(2026, 7, 1), closed_by="finance")
+    try:
+        Repricing.objects.filter(state="applied").update(applied_at=datetime.now(UTC))
+        row = exported(alice, "1.2")[-1]
+        assert (row["ChargeClass"], row["ChargePeriodStart"]) == ("Correction", "2026-07-01T00:00:00Z")
+        assert row["BillingPeriodStart"] == "2026-08-01T00:00:00Z"
+    finally:
+        forced("delete from billing_closedmonth where month = '2026-07-01'")
+
+
+def test_other_formats_have_them_too(adjusted: tuple[str, str], alice: Tenant, tmp_path: Path) -> None:
+    for format in ("xlsx", "parquet"):
+        file = tmp_path / f"file.{format}"
+        layout = focus("1.4").without({"x_KeyName"})
+        writer = FORMATS[format](layout)
+        texts = tails(layout, writer, AT, datetime.now(UTC) + DAY, alice.organization.pk)
+        file.write_bytes(b"".join([writer.begin(), *map(writer.page, texts), writer.end()]))
+        found = list(READERS[format](file, ("BilledCost", "ChargeCategory", "SkuId")))
+        assert [(Decimal(row["BilledCost"]), row["ChargeCategory"], row["SkuId"] or "") for row in found] == [
+            (Decimal("-0.5"), "Adjustment", ""), (Decimal("-0.09999999999"), "Adjustment", ""),
+        ]  # fmt: skip

@@ -23,7 +23,7 @@ from tests.stage.backbone import admission, backbone, database, owner_url, run, 
 from tests.stage.cast import Tenant, make_tenant
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-SUMMED = (*COUNTED[2:12], "charge")
+SUMMED = (*COUNTED[2:16], "charge")
 
 
 def rollups(tenant: Tenant, span: str) -> list[dict[str, Any]]:
@@ -72,6 +72,7 @@ def test_it_works(alice: Tenant) -> None:
         "requests": 3, "completed": 2, "prompt_tokens": 3000, "completion_tokens": 1000, "cached_tokens": 0,
         "cache_write_5m_tokens": 0, "cache_write_1h_tokens": 0, "audio_input_tokens": 0, "image_input_tokens": 0,
         "reasoning_tokens": 0, "audio_output_tokens": 0, "web_searches": 0,
+        "video_input_tokens": 0, "image_output_tokens": 0, "images": 0, "seconds": 0,
         "charge": Decimal("0.00132"), "unpriced": 1,
         "ttft_count": 2, "ttft_ms": 107, "output_tokens": 1000, "output_ms": 750,
     }  # fmt: skip

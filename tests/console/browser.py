@@ -40,6 +40,7 @@ from billing.models import (
     Quarantined,
     Recipient,
     Reconciliation,
+    ReportTags,
     Repricing,
     Retention,
     Statement,
@@ -197,6 +198,7 @@ PAGES = (
     Limit,
     Usage,
     Quarantined,
+    ReportTags,
     LedgerEntry,
     ClosedMonth,
     Repricing,
@@ -362,6 +364,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Limit: Limit.objects.create(**subject, measure="open", value=5),
         Usage: usage,
         Quarantined: Quarantined.objects.get(pk=make_usage(tenant, suspect=True).pk),
+        ReportTags: ReportTags.objects.create(organization=tenant.organization, names=["team"]),
         LedgerEntry: make_entry(usage),
         Repricing: Repricing.objects.create(version=version, first=now.date(), until=now.date() + timedelta(days=1)),
         Reconciliation: Reconciliation.objects.create(

@@ -20,7 +20,7 @@ from billing.console.spend import NoSuch, asked_for, change
 from billing.models import LateHour, Mark, SpendRollup
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
-from billing.spending import Days, Whose
+from billing.spending import FURTHER, Days, Whose
 from tests.billing.test_export_formats import sheets
 from tests.console.browser import console, context_of, exact
 from tests.stage.books import forced, spend
@@ -209,6 +209,7 @@ def test_the_file_is_what_is_seen_and_no_cell_is_a_formula(months_of_alice: Tena
         "requests": "2", "prompt_tokens": "1000", "completion_tokens": "200", "charge": "0.250000000000",
         "provider_cost": "2.000000000000", "margin": "-1.750000000000", "unpriced": "0", "uncosted": "0",
         "requests_before": "0", "charge_before": "0", "provider_cost_before": "0",
+        **dict.fromkeys(FURTHER, "0"),
     }  # fmt: skip
     total = shown({**months(), **of(months_of_alice)})["total"]
     assert f"${sum((Decimal(row['charge']) for row in rows), Decimal(0)).normalize():f}" == exact(total["charge"])

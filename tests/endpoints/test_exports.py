@@ -14,8 +14,10 @@ import pytest
 
 from billing.exports.generations import COLUMNS
 from billing.exports.manifest import READERS
+from billing.issuing import credit_note, issue
 from billing.models import DroppedMonth
 from tests.console.browser import make_usage
+from tests.stage.books import stated
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize
 from tests.stage.speech import error
@@ -191,3 +193,19 @@ def test_days_that_are_not_kept_are_refused_not_left_out(gateway: Gateway, alice
     finally:
         dropped.delete()
     assert rows(get(gateway, secret, **JULY)) == []
+
+
+def test_a_focus_file_ends_with_the_credit_notes_of_its_days(gateway: Gateway, alice: Tenant, charlie: Tenant) -> None:
+    for tenant in (alice, charlie):
+        issue(credit_note(str(stated(tenant)), "0.5", "An outage", "finance"))
+        make_usage(tenant)
+    for layout in ("focus-1.2", "focus-1.4"):
+        found = rows(get(gateway, key(gateway, alice, "export"), layout=layout))
+        assert [(row["ChargeCategory"], row["BilledCost"]) for row in found] == [
+            ("Usage", "0.000440000000"), ("Usage", "0.000880000000"), ("Adjustment", "-0.500000000000"),
+        ]  # fmt: skip
+        assert {row["BillingAccountId"] for row in found} == {alice.organization.pk.hex}
+    # Going on after the last generation: what is behind it, whole. And of other days nothing.
+    rest = get(gateway, key(gateway, alice, "export"), layout="focus-1.2", after=found[0]["x_GenerationId"]).text
+    assert rest.count("\r\n") == 1 and "Credit note" in rest
+    assert rows(get(gateway, key(gateway, alice, "export"), layout="focus-1.2", **JULY)) == []

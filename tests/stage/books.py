@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -11,11 +11,13 @@ from uuid import uuid4
 import psycopg
 from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 from psycopg import sql
 
 from billing.auditing import audit
 from billing.ids import first_id
-from billing.models import AuditFinding, Usage
+from billing.issuing import issue
+from billing.models import AuditFinding, ClosedMonth, ClosedSum, Statement, Usage
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
 from tests.console.browser import make_usage
@@ -67,7 +69,17 @@ def make_partitions(owner: "psycopg.Connection[Any]") -> None:
 
 
 BOOKS = (
-    *("usage", "attempt", "ledgerentry", "ledgerblock", "accountday", "usagerollup", "spendrollup", "latehour"),
+    *(
+        "usage",
+        "attempt",
+        "ledgerentry",
+        "ledgerblock",
+        "accountday",
+        "usagerollup",
+        "spendrollup",
+        "tagrollup",
+        "latehour",
+    ),
     *("auditfinding", "auditstate", "mark", "closedmonth", "closedsum", "repricing", "repricingsum", "prepaid"),
     *("judgement", "droppedmonth"),
 )
@@ -149,3 +161,30 @@ def post(amount: Decimal, by: "psycopg.Connection[Any] | None" = None, **fields:
     else:
         with database(owner_url()) as own:
             own.execute(statement, list(row.values()))
+
+
+OWED = Decimal("3.000000000001")  # by the statement below
+
+
+def stated(tenant: Tenant) -> Statement:
+    """A statement of a month so long ago that nothing is of it: of a model at two vendors, and a note."""
+    months = ClosedMonth.objects.count()
+    month = ClosedMonth.objects.create(
+        month=date(1901 + months // 12, months % 12 + 1, 1), closed_by="finance", summed_at=timezone.now()
+    )
+    ClosedSum.objects.create(
+        month=month.month, organization=tenant.organization.pk, account=f"tenant:{tenant.organization.pk}", debit=OWED,
+        credit=0, debits=2, credits=0,
+    )  # fmt: skip
+    used = {"model": "lab/<b>model", "requests": 1, "prompt_tokens": 1000, "completion_tokens": 500}
+    return issue(
+        Statement(
+            issuer="Meterline", kind="statement", organization=tenant.organization.pk, slug=tenant.organization.slug,
+            name="Alice & <Sons>", month=month.month, total=OWED, issued_by="finance",
+            lines=[
+                {**used, "provider": "secret-vendor", "images": 3, "charge": "1.000000000001"},
+                {**used, "provider": "other-vendor", "seconds": 1, "charge": "1.5"},
+                {"note": "Of earlier months, settled after they were closed", "charge": "0.5"},
+            ],
+        )
+    )  # fmt: skip

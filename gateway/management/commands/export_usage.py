@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounts.models import Organization
 from billing.console.filters import Range
 from billing.exports.manifest import manifest, resumed
-from billing.exports.pages import FORMATS, LAYOUTS, layout_of, pages
+from billing.exports.pages import FORMATS, LAYOUTS, layout_of, pages, tails
 from billing.models import Usage
 from billing.retention import is_kept
 from routing.starter.progress import Progress
@@ -52,6 +52,7 @@ class Command(BaseCommand):
         if file.exists():
             raise CommandError(f"{file} is there already.")
         found = Range(begin, end).narrow(Usage.objects.all())
+        organization: Organization | None = None
         if slug:
             organization = Organization.objects.filter(slug=slug).first()
             if organization is None:
@@ -76,6 +77,8 @@ class Command(BaseCommand):
             for page in pages(found, layout.text(format.line(layout)), after=after):
                 output.write(writer.page(page.text))
                 progress.step(page.generations)
+            for text in tails(layout, writer, begin, end, organization.pk if organization else None):
+                output.write(writer.page(text))
             output.write(writer.end())
             output.flush()
             os.fsync(output.fileno())

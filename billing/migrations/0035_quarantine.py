@@ -32,7 +32,7 @@ def make(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("billing", "0036_fetched_from_outside")]
+    dependencies = [("billing", "0034_fetched_from_outside")]
     operations = [
         migrations.SeparateDatabaseAndState(
             [migrations.RunPython(make, migrations.RunPython.noop)],

@@ -20,7 +20,7 @@ grant insert on billing_reconciliation, billing_reconciliationline to meterline_
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0032_stored_exports'),
+        ('billing', '0033_report_tags'),
     ]
 
     operations = [

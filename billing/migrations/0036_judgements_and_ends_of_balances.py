@@ -17,7 +17,7 @@ grant execute on function billing_end_balance(uuid) to meterline_console;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0037_quarantine")]
+    dependencies = [("billing", "0035_quarantine")]
     operations = [
         migrations.AddField(
             model_name="repricing",
