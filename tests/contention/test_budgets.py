@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connections
 
 from billing.backbone.admission import Admission, Held, Refused
 from billing.backbone.connections import DatabaseAway
@@ -170,6 +171,7 @@ def test_nested_counters_are_taken_all_or_none(
                     budget(alice, str(room), period, **bound)
                 else:
                     Limit.objects.create(organization=alice.organization, measure="tokens", value=room * each, **bound)
+            connections.close_all()  # this thread's
 
         run(scenario())
         seen["subjects"] = alice.organization.pk, alice.project.pk, key[0].pk
