@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test slow conformance pairs agents faults attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
+.PHONY: help run manage test slow conformance pairs agents faults contention attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: environment ## Run the tests, against a real PostgreSQL and Valkey
 
 slow: environment ## Run the tests that make test leaves out: upgrade, restart, install and measure, with engines of their own
 	$(BIN)/python -m pytest -n logical -m slow $(ARGS)
+
+contention: environment ## Have four processes race for money, keys, prices, limits and rows, and print each promise's figures (make test: a little of each)
+	$(BIN)/python -m tests.contention $(ARGS)
 
 attacks: environment ## Attack on the whole scale (make test: a third of it)
 	ATTACKS=whole READERS=250,1000 $(BIN)/python -m pytest tests/attacks $(ARGS)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from django import forms
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
 from django.contrib.postgres.fields import ArrayField
-from django.db import models
+from django.db import models, transaction
 from django.forms.utils import pretty_name
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
@@ -36,6 +38,9 @@ else:
     from unfold.admin import ModelAdmin, TabularInline
 
 LONGEST_SEARCH = 100  # characters
+CHANGED = (
+    "Somebody else has changed this since you opened it. Open it again, and make your change to what is there now."
+)
 
 
 def dollars(value: Decimal | None) -> str:
@@ -198,6 +203,12 @@ class NeverDeleted(OperatorsOnly):
         return False
 
 
+def _columns(rows: Any, form: Any) -> list[Any]:
+    """Of rows, in the order of their keys, what a form shows."""
+    names = [field.attname for field in rows.model._meta.concrete_fields if field.name in form.base_fields]
+    return list(rows.order_by("pk").values_list("pk", *names))
+
+
 class KeptList(ChangeList):
     """A list that keeps its filters: a page past the last one is the first one of the same rows, not of all."""
 
@@ -219,9 +230,60 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
     list_fullwidth = True
     list_filter_submit = True
     show_facets = ShowFacets.NEVER  # each would count the table
+    change_form_before_template = "admin/seen.html"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeptList
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """The form, which carries what it was filled with; looked at before it is filled, so never too new."""
+        seen = request.POST.get("seen", "")
+        if request.method == "GET" and object_id is not None:
+            row = self.get_object(request, unquote(object_id))
+            seen = self._state(request, row) if row and self.has_change_permission(request, row) else ""
+        return super().changeform_view(request, object_id, form_url, {**(extra_context or {}), "seen": seen})
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row; where it is to be saved it is locked. All of its columns are: also those that somebody else is
+        about to write beside this page, such as when a key was revoked, must be as they will be.
+        """
+        row = super().get_object(request, object_id, from_field)
+        saves = row and request.method == "POST" and transaction.get_connection().in_atomic_block
+        if saves and self.has_change_permission(request, row):
+            self.model._base_manager.select_for_update().filter(pk=row.pk).values("pk").first()
+            row = super().get_object(request, object_id, from_field)
+        return row
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """The form of a row; it is not saved over what somebody else has saved since it was opened."""
+        form = super().get_form(request, obj, change, **kwargs)
+        seen = request.POST.get("seen")
+        if not (change and obj and seen):
+            return form
+
+        def clean(filled: Any) -> Any:
+            cleaned = form.clean(filled)
+            if self._state(request, obj, form, locked=True) != seen:
+                filled.add_error(None, CHANGED)
+            return cleaned
+
+        return type(form)(form.__name__, (form,), {"clean": clean, "__module__": form.__module__})
+
+    def _state(self, request: HttpRequest, obj: Any, form: Any = None, *, locked: bool = False) -> str:
+        """A digest of what the form of a row, and those of the rows on its page, are filled with, as it is now.
+
+        `locked`: and stays until this transaction ends.
+        """
+        form = form or self.get_form(request, obj, change=True)
+        shown = [(self.model._base_manager.filter(pk=obj.pk), form)]
+        for inline in self.get_inline_instances(request, obj):
+            if inline.has_change_permission(request, obj):
+                rows = inline.get_formset(request, obj)
+                shown.append((inline.model._base_manager.filter(**{rows.fk.name: obj}), rows.form))
+        found = [_columns(rows.select_for_update() if locked else rows, its_form) for rows, its_form in shown]
+        return sha256(repr(found).encode()).hexdigest()
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Searches for the first characters of what was asked: every further word is another scan."""

@@ -1,15 +1,41 @@
-"""A database whose clock can be set, for whoever comes by its own way."""
+"""The database's clock: what it says, and one that can be set, for whoever comes by its own way."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from psycopg import sql
 
 from billing.backbone.leases import EVERYBODY
 from tests.stage.backbone import app_url, database, owner_url
+from tests.stage.cast import Tenant, make_tenant
+
+
+def clock() -> datetime:
+    """What it says, in UTC."""
+    with database(owner_url()) as connection:
+        ((now,),) = connection.execute("select clock_timestamp()").fetchall()
+    assert isinstance(now, datetime)
+    return now.astimezone(UTC)
+
+
+def minute(moment: datetime) -> datetime:
+    """When its window began."""
+    return moment.replace(second=0, microsecond=0)
+
+
+def in_one_minute(play: Callable[[Tenant], None]) -> Tenant:
+    """Plays a scenario with a fresh tenant within one minute of the database's clock: again, should the first try
+    have begun in one minute and ended in the next.
+    """
+    for _ in range(3):
+        tenant, before = make_tenant("alice"), minute(clock())
+        play(tenant)
+        if minute(clock()) == before:
+            return tenant
+    raise AssertionError("three minutes have ended meanwhile")
 
 
 class Clock:

@@ -176,29 +176,15 @@ def test_the_ledger_tells_every_kind_apart(alice: Tenant) -> None:
     assert books(alice.organization).problems() == []
 
 
-def test_one_reference_grants_once_however_many_race(alice: Tenant) -> None:
+def test_a_reference_grants_once_to_each_organization(alice: Tenant) -> None:
+    """Of many that race one wins: `tests/contention/test_credits.py`."""
     bob = make_tenant("bob")
-    tried: list[Any] = []
-
-    def one(_: int) -> None:
-        with database(console_url()) as console:
-            try:
-                console.execute(
-                    "select billing_grant_credit(%s, 'top_up', 7, null, 'invoice 12', '', 'finance', true)",
-                    [alice.organization.pk],
-                )
-                tried.append("granted")
-            except psycopg.errors.UniqueViolation:
-                tried.append("refused")
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(one, range(12)))
-    assert (tried.count("granted"), tried.count("refused")) == (1, 11)
+    given_to(alice, "7", reference="invoice 12")
     with pytest.raises(ValidationError, match="has a credit with the reference invoice 12 already"):
         given_to(alice, "7", reference="invoice 12")
-    assert (left(alice), moved(alice), len(posted(alice))) == ((7, 0, 7, 0), [("top_up", 7)], 1)
-    given_to(bob, "3", reference="invoice 12")  # of another organization
+    given_to(bob, "3", reference="invoice 12")
     assert (left(alice), left(bob)) == ((7, 0, 7, 0), (3, 0, 3, 0))
+    assert (moved(alice), len(posted(alice))) == ([("top_up", 7)], 1)
 
 
 NO_CREDIT: list[tuple[str, str, dict[str, Any], str]] = [

@@ -1,57 +1,32 @@
-"""A key's end is its end: nothing sent after it is answered or paid for, and what is open is cut within a second."""
+"""A key's end is its end: nothing sent after it is answered or paid for, what is open is cut within a second. X3."""
 
 import asyncio
 import random
 import time
 from collections import Counter as Tally
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from accounts.models import ApiKey
 from billing.models import Attempt, Hold, Usage
 from routing.models import Provider
+from tests.contention.changes import Change, change
+from tests.contention.conftest import Broker, Figures
+from tests.contention.scale import scaled
 from tests.simulated.process import SimulatedProvider
-from tests.stage.backbone import books, console_url, database, run
+from tests.stage.backbone import books, run
 from tests.stage.cast import Tenant, make_key
 from tests.stage.load import DONE, Answer, Clients
 from tests.stage.product import Gateway, synchronize, until
-from tests.stage.shelf import make_model, make_provider
+from tests.stage.shelf import make_model
 
-pytest_plugins = ["tests.stage.fleet"]
 pytestmark = pytest.mark.backbone
 
-KEYS = 60
+KEYS = scaled(40, 200)
 TICK = 0.005  # seconds between two requests: 200 a second
-TICKS_A_KEY = 8  # so the last key is revoked after 2.4 seconds
-
-
-@pytest.fixture
-def provider(simulated: SimulatedProvider) -> Provider:
-    """A provider row for the simulated provider."""
-    return make_provider(simulated.base_url)
-
-
-class End(NamedTuple):
-    """A change that ended a key: on the client's monotonic clock before and after its commit, and on the database's
-    clock after it.
-    """
-
-    began: float
-    committed: float
-    at: datetime
-
-
-def change(statement: str, subject: Any) -> End:
-    """Commits a change as the console does, from any thread."""
-    with database(console_url()) as console:
-        began = time.monotonic()
-        console.execute(statement, [subject])
-        committed = time.monotonic()
-        ((at,),) = console.execute("select clock_timestamp()").fetchall()
-        return End(began, committed, at)
+TICKS_A_KEY = 8  # so the last key is revoked after 1.6 seconds, or 8
 
 
 REVOKE = "update accounts_apikey set revoked_at = clock_timestamp() where id = %s"
@@ -78,14 +53,20 @@ def schedule(chance: random.Random) -> list[int]:
 
 
 def test_keys_revoked_under_load_are_answered_never_again(
-    fleet: list[Gateway], simulated: SimulatedProvider, provider: Provider, alice: Tenant
+    fleet: list[Gateway],
+    broker: Broker,
+    simulated: SimulatedProvider,
+    provider: Provider,
+    alice: Tenant,
+    figures: Figures,
 ) -> None:
+    """At 200 requests a second, with a broker that is paused."""
     name = f"revoke-{provider.slug}?tokens=3"
     model = make_model(provider, name)
     keys = [make_key(alice.project, name=f"key-{number}") for number in range(KEYS)]
     secrets = [secret for _, secret in keys]
     synchronize(*fleet)
-    ends: dict[str, End] = {}
+    ends: dict[str, Change] = {}
 
     async def scenario() -> list[Answer]:
         async with Clients() as clients:
@@ -117,7 +98,8 @@ def test_keys_revoked_under_load_are_answered_never_again(
             await all_keys()  # none of them comes back to life
             return clients.journal
 
-    journal = run(scenario())
+    with broker.being("paused"):
+        journal = run(scenario())
     before = [answer for answer in journal if answer.ended < ends[answer.secret].began]
     after = [answer for answer in journal if answer.sent > ends[answer.secret].committed]
     seconds = max(answer.sent for answer in journal) - min(answer.sent for answer in journal)
@@ -133,6 +115,11 @@ def test_keys_revoked_under_load_are_answered_never_again(
     assert {answer.secret for answer in before if answer.final} == set(secrets)
     assert sum(answer.final for answer in before) > 4 * KEYS
     assert {answer.status for answer in journal} <= {200, 401, 503}
+    figures(
+        "X3",
+        accepted_after=sum(answer.status == 200 for answer in after),
+        told_to_come_back=sum(answer.status == 503 for answer in journal),
+    )
 
     organization = alice.organization.pk
     until(lambda: not Hold.objects.filter(organization=organization).exists())
@@ -155,7 +142,13 @@ async def _at(moment: float) -> None:
 
 @pytest.mark.parametrize("reason", list(ENDS))
 def test_what_is_open_on_every_process_is_cut_within_a_second(
-    fleet: list[Gateway], simulated: SimulatedProvider, provider: Provider, alice: Tenant, charlie: Tenant, reason: str
+    fleet: list[Gateway],
+    simulated: SimulatedProvider,
+    provider: Provider,
+    alice: Tenant,
+    charlie: Tenant,
+    figures: Figures,
+    reason: str,
 ) -> None:
     """On each process two streams that are under way, one whose first byte is awaited, and a whole answer."""
     talking = make_model(provider, f"talk-{provider.slug}?tokens=1000&pace=20ms")
@@ -164,7 +157,7 @@ def test_what_is_open_on_every_process_is_cut_within_a_second(
     synchronize(*fleet)
     statement, subject = ENDS[reason]
 
-    async def scenario() -> tuple[End, list[Answer], list[Answer]]:
+    async def scenario() -> tuple[Change, list[Answer], list[Answer]]:
         async with Clients() as clients:
 
             def ask(secret: str, model: str, stream: bool) -> list[asyncio.Task[Answer]]:
@@ -189,7 +182,7 @@ def test_what_is_open_on_every_process_is_cut_within_a_second(
 
     end, cut, refused = run(scenario())
     latest = max(answer.ended - end.committed for answer in cut)
-    print(f"{reason}: all of {len(cut)} ended within {latest:.2f} s")
+    figures("X3", seconds_to_the_last_cut=round(latest, 3))
     assert latest <= 1.0
     assert {answer.status for answer in refused} == {401}
     streams, whole, unbegun = cut[:8], cut[8:12], cut[12:]
