@@ -34,6 +34,8 @@ from routing.terms import Terms
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+FOLLOW_SECONDS = 10.0  # that reading what has changed takes at most
+LOAD_SECONDS = 120.0  # that reading everything takes at most
 STALE_SECONDS = 1800
 LOOKUP_SECONDS = 1.0  # that a request waits to hear of its key
 MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
@@ -125,13 +127,17 @@ class Snapshots:
                 async with await psycopg.AsyncConnection.connect(
                     self._url, autocommit=True, connect_timeout=2
                 ) as connection:
-                    await connection.execute("listen meterline_change")
-                    if self._distrusted or time.monotonic() - self.read_at > STALE_SECONDS:
-                        await self._load(connection)
+                    async with asyncio.timeout(LOAD_SECONDS):
+                        await connection.execute("listen meterline_change")
+                        if self._distrusted or time.monotonic() - self.read_at > STALE_SECONDS:
+                            await self._load(connection)
                     connection.add_notify_handler(lambda notify: self._heard.set())  # with the answer to a query
                     while True:
                         self._heard.clear()
-                        await self._follow(connection)
+                        # A network that has forgotten a connection tells nobody: the old prices, policies and lists
+                        # would stay for a quarter of an hour, until TCP gives up.
+                        async with asyncio.timeout(FOLLOW_SECONDS):
+                            await self._follow(connection)
                         await self._until_told(connection)
             except (psycopg.OperationalError, OSError, TimeoutError) as error:
                 self.tried.set()
@@ -198,12 +204,12 @@ class Snapshots:
         )
         keys = map(callers.from_row, await _rows(connection, callers.QUERY))
         models = catalog.from_rows(await _rows(connection, catalog.QUERY))
-        self._from_xid, self._applied, self._distrusted = xid, set(), False
-        self.last_change = last
         policies = await _policies(connection)
         limits = request_limits.from_rows(await _rows(connection, request_limits.QUERY))
         self._ejected(ejections.from_rows(await _rows(connection, ejections.QUERY + "and e.closed_at is null")))
         agreed = terms.from_rows(await _rows(connection, terms.QUERY))
+        # All at once: what is broken off is read again, or what was changed since the last read would be missed.
+        self._from_xid, self._applied, self._distrusted, self.last_change = xid, set(), False, last
         self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies, limits, agreed)
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:

@@ -26,6 +26,17 @@ class Gate:
         """Lets nothing pass."""
         self._loop.call_soon_threadsafe(self._opened.clear)
 
+    def forget(self) -> None:
+        """Lets nothing pass any more on the connections that there are, for ever; new ones are as they were."""
+        self._loop.call_soon_threadsafe(self._forget)
+
+    def _forget(self) -> None:
+        was_open = self._opened.is_set()
+        self._opened.clear()
+        self._opened = asyncio.Event()
+        if was_open:
+            self._opened.set()
+
     def run(self, listening: threading.Event) -> None:
         """Relays until `stop`, in a thread of its own."""
         server = self._loop.run_until_complete(self._serve())
@@ -49,20 +60,21 @@ class Gate:
         return server
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._opened.wait()
+        opened = self._opened
+        await opened.wait()
         upstream = await asyncio.open_connection(self._parts.hostname, self._parts.port or 5432)
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._copy(reader, upstream[1]))
-                both.create_task(self._copy(upstream[0], writer))
+                both.create_task(self._copy(reader, upstream[1], opened))
+                both.create_task(self._copy(upstream[0], writer, opened))
         finally:
             writer.close()
             upstream[1].close()
 
-    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, opened: asyncio.Event) -> None:
         with suppress(ConnectionError):
             while data := await source.read(1 << 16):
-                await self._opened.wait()
+                await opened.wait()
                 target.write(data)
                 await target.drain()
         target.close()
