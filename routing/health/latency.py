@@ -12,6 +12,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp
 from typing import Protocol
 from uuid import UUID
 
@@ -60,7 +61,7 @@ class Published:
 
     def weight(self, passed: float) -> float:
         """How many calls of our own they count for, `passed` seconds after they were learnt."""
-        return min(self.count, PUBLISHED_WEIGHT) * math.exp(-(self.age + passed) / PUBLISHED_AGE)
+        return min(self.count, PUBLISHED_WEIGHT) * exp(-(self.age + passed) / PUBLISHED_AGE)
 
 
 class Decayed:
@@ -74,22 +75,20 @@ class Decayed:
 
     def observe(self, value: float, now: float) -> None:
         """Takes a measurement in."""
-        passed = now - self.at
+        passed, quick, slow = now - self.at, self.quick_weight, self.slow_weight
         if passed > 0:
             self.at = now
-            kept, least = self.quick_weight * math.exp(-passed / QUICK), self.quick_weight
-            if least > LEAST:
-                least = LEAST
-            self.quick_weight = kept if kept > least else least
-            self.slow_weight *= math.exp(-passed / SLOW)
-        self.quick_weight += 1
-        self.quick += (value - self.quick) / self.quick_weight
-        self.slow_weight += 1
-        self.slow += (value - self.slow) / self.slow_weight
+            kept, least = quick * exp(-passed / QUICK), quick if quick < LEAST else LEAST
+            quick = kept if kept > least else least
+            slow *= exp(-passed / SLOW)
+        self.quick_weight = quick = quick + 1
+        self.quick += (value - self.quick) / quick
+        self.slow_weight = slow = slow + 1
+        self.slow += (value - self.slow) / slow
 
     def weight(self, now: float) -> float:
         """How many recent calls are behind it."""
-        return self.slow_weight * math.exp(-max(0.0, now - self.at) / SLOW)
+        return self.slow_weight * exp(-max(0.0, now - self.at) / SLOW)
 
     def value(self) -> float:
         """The greater of the two means."""
