@@ -421,7 +421,8 @@ class Generation:
             row.tries += self._lost
             row.attempts += len(self._lost)
         row.hard = self._held.hard
-        row.error = _error_code(self._cut or error)
+        if (why := self._cut or error) is not None:
+            row.error = _error_code(why)
         if self._left and self._cut is None:
             row.error = "client_left"
         row.duration_ms = _ms(self._started)
@@ -500,9 +501,9 @@ def _ms(since: float) -> int:
     return round((time.monotonic() - since) * 1000)
 
 
-def _error_code(error: BaseException | None) -> str:
+def _error_code(error: BaseException) -> str:
     if isinstance(error, Unauthenticated):
         return "key_revoked"
     if isinstance(error, GatewayError):
         return error.code or error.type
-    return "" if error is None else "client_left"
+    return "client_left"

@@ -20,6 +20,7 @@ SIZES = (1_000, 8_000, 32_000, 128_000)  # prompt tokens; each begins the next c
 SIZE_CLASSES = len(SIZES) + 1
 TYPICAL_OUTPUT = 200  # tokens of the answer by which offers are compared
 QUICK, SLOW = 4.0, 20.0  # seconds in which a live figure forgets
+MOMENT = 0.01  # seconds in which nothing is forgotten yet: so many calls may end in them
 LEAST = 5.0  # calls a quick figure remembers whatever their age: fewer are noise
 KNOWN = 10.0  # calls after which an offer is no longer new
 PUBLISHED_WEIGHT, PUBLISHED_AGE = 20.0, 600.0  # calls the statistics count for at most; seconds in which they age
@@ -76,7 +77,7 @@ class Decayed:
     def observe(self, value: float, now: float) -> None:
         """Takes a measurement in."""
         passed, quick, slow = now - self.at, self.quick_weight, self.slow_weight
-        if passed > 0:
+        if passed > MOMENT:
             self.at = now
             kept, least = quick * exp(-passed / QUICK), quick if quick < LEAST else LEAST
             quick = kept if kept > least else least
