@@ -260,8 +260,10 @@ async def _dial(
     process: Process, generation: Generation, attempt: Attempt, side: UpstreamSide, asking: Asking, reader: Answer
 ) -> Reply:
     asked, provider = generation.call.asked, attempt.candidate.offer.provider
-    with Share(generation.caller.organization, generation.caller.key) as share:  # the files, until they have been sent
+    share: Share | None = None
+    try:
         if asked.file_ids:
+            share = Share(generation.caller.organization, generation.caller.key)  # until they have been sent
             asked = await inline_files(process.files, generation.caller, asked, share.take)
         try:
             sent = await asyncio.to_thread(side.sent, asked, asking) if asked.is_long else side.sent(asked, asking)
@@ -288,3 +290,6 @@ async def _dial(
         if reply.status == 401:
             process.signer.refused(provider.auth_style, secret, signed)
         return reply
+    finally:
+        if share is not None:
+            share.free()

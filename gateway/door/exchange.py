@@ -12,7 +12,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 # Names are tokens (RFC 9110, 5.6.2), and values have no control characters but tabs. How many lines there are it leaves
 # open: a value could end its own and begin others.
 LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
-FRAMING = frozenset({b"content-length", b"connection"})  # what they say is ours to do
 
 
 class Flow(FlowControl):
@@ -64,25 +63,27 @@ class Exchange(RequestResponseCycle):
     def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """The head. What it says decides how the body is framed, and whether the connection goes on."""
         self.chunked_encoding = status not in (204, 304)
-        lines: list[bytes] = []
-        for name, value in (*self.default_headers, *headers):
-            name = name.lower()  # Django's stock handler does not
-            if name in FRAMING:
-                if name == b"connection":
-                    self.keep_alive = self.keep_alive and value.lower() != b"close"
-                    continue
-                self.expected_content_length = int(value)
-                self.chunked_encoding = False
-            lines.append(name + b": " + value + b"\r\n")
+        fields = [*self.default_headers, *headers]
+        named = dict(fields)
+        if not b"".join(named).islower():  # Django's stock handler's are not
+            fields = [(name.lower(), value) for name, value in fields]
+            named = dict(fields)
+        # What these say is ours to do.
+        if (connection := named.get(b"connection")) is not None:
+            self.keep_alive = self.keep_alive and connection.lower() != b"close"
+            fields = [field for field in fields if field[0] != b"connection"]
+        if (length := named.get(b"content-length")) is not None:
+            self.expected_content_length = int(length)
+            self.chunked_encoding = False
         if self.scope["method"] == "HEAD":
             self.chunked_encoding = False
             self.expected_content_length = 0
         if self.chunked_encoding:
-            lines.append(b"transfer-encoding: chunked\r\n")
+            fields.append((b"transfer-encoding", b"chunked"))
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines) or not LINES.fullmatch(head):
+            fields.append((b"connection", b"close"))
+        head = b"\r\n".join([*map(b": ".join, fields), b""])
+        if head.count(b"\n") != len(fields) or not LINES.fullmatch(head):
             raise RuntimeError("The application sent a header that no answer can have.")
         return STATUS_LINE[status] + head + b"\r\n"
 

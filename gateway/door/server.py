@@ -29,6 +29,7 @@ from gateway.door.workers import Supervisor
 from gateway.process import telemetry
 from gateway.wire import strict_json
 from gateway.wire.errors import GatewayError, HeadersTooLarge, InvalidRequest
+from gateway.wire.header_fields import Fields, by_name
 
 HEADER_BYTES = 64 * 1024
 HEADER_FIELDS = 256
@@ -199,13 +200,18 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a field of the head."""
+        self.headers.append((name.lower(), value))
+
     def on_headers_complete(self) -> None:
         """The head is whole: its exchange begins, behind the one before. The body has a deadline of its own."""
         self._in_head = False
         self._stop_clock()
         parser, scope = self.parser, self.scope
         method, version = parser.get_method(), parser.get_http_version()
-        self._fault = _fault_in_head(method, self.url, version, self.headers)
+        fields = by_name(self.headers)
+        self._fault = _fault_in_head(method, self.url, version, self.headers, fields)
         if self._fault is not None:
             raise self._fault  # the parser stops
         if parser.should_upgrade():
@@ -226,7 +232,7 @@ class GuardedProtocol(HttpToolsProtocol):
             False,
             self.server_state.default_headers,
             asyncio.Event(),
-            self.expect_100_continue,
+            b"100-continue" in fields.get(b"expect", b"").lower(),
             version == "1.1" and parser.should_keep_alive(),
             self.on_response_complete,
         )
@@ -365,24 +371,24 @@ class GuardedProtocol(HttpToolsProtocol):
             self._line.close()
 
 
-def _fault_in_head(method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> GatewayError | None:
-    """What the parser lets through, and a proxy in front might read otherwise (RFC 9112, 2.3, 3.2 and 6.1)."""
+def _fault_in_head(
+    method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]], fields: Fields
+) -> GatewayError | None:
+    """What the parser lets through, and a proxy in front might read otherwise (RFC 9112, 2.3, 3.2 and 6.1).
+
+    Of a name that is there twice the `fields` have a list, with a comma that neither of these two may have.
+    """
     size = len(url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
     if size > HEADER_BYTES or len(headers) > HEADER_FIELDS:
         return _headers_too_large()
-    hosts, codings = [], []
-    for name, value in headers:
-        if name == b"host":
-            hosts.append(value)
-        elif name == b"transfer-encoding":
-            codings.append(value.strip().lower())
+    host, coding = fields.get(b"host"), fields.get(b"transfer-encoding")
     if version == "1.1":
-        valid = len(hosts) == 1 and codings in ([], [b"chunked"])
+        valid = host is not None and (coding is None or coding.strip().lower() == b"chunked")
     else:
-        valid = version == "1.0" and len(hosts) <= 1 and not codings
+        valid = version == "1.0" and coding is None
     if method == b"CONNECT":  # we are no proxy
         valid = False
-    return None if valid and all(map(HOST.fullmatch, hosts)) else _malformed()
+    return None if valid and (host is None or HOST.fullmatch(host)) else _malformed()
 
 
 def _malformed() -> GatewayError:

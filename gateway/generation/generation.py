@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -83,6 +84,7 @@ class Generation:
         self._process = process
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
+        self._paid: Decimal | None = None  # dollars, where they are fewer than the worst case of its offers
         self._started = time.monotonic()
         self._itinerary = Itinerary(call.plan, process.ejections, call.caller.organization)
         self.continues = continuation.may_continue(call)
@@ -141,8 +143,12 @@ class Generation:
     def _longest(self) -> float:
         """How many seconds the dials may take together, by their own deadlines."""
         policy = self.call.plan.policy
-        dials = max([candidate.offer.provider.total_timeout for candidate in self.call.offers])
-        return min(policy.total_timeout or NEVER, dials * (policy.max_attempts or 1))
+        dials = 0.0
+        for candidate in self.call.offers:
+            if (its := candidate.offer.provider.total_timeout) > dials:
+                dials = its
+        dials *= policy.max_attempts or 1
+        return min(policy.total_timeout, dials) if policy.total_timeout else dials
 
     async def _hold(self, attempt: Attempt) -> Held | None:
         """The hold for a first attempt; None: the money does not cover its offer, and the plan now begins with one that
@@ -164,6 +170,7 @@ class Generation:
                 raise reason from None
             raise
         if held is not None and held.hard and held.money != item.money:
+            self._paid = held.money
             self.continues = False  # one answer is paid for, and not two
             self._itinerary.renew()
         elif held is not None and held.by_model is not None:
@@ -235,8 +242,8 @@ class Generation:
         """
         assert self._held is not None
         cap, own = min(self._held.output_cap, candidate.output_cap), self.call.asked.output_cap
-        if self._held.hard and self._held.money is not None:
-            cap = min(cap, cap_paid(candidate, self._held.money))
+        if self._paid is not None:
+            cap = min(cap, cap_paid(candidate, self._paid))
         asked = named or own is not None or self.caller.default_output_cap is not None
         if not (asked or self._held.hard or self.said or cap < candidate.offer.max_output):
             return None
@@ -410,10 +417,12 @@ class Generation:
         owed = self._bill = bill(self.attempts, Estimate(self.call, self._process.tokenizers), ours=ours)
         self.attempt.left(ended)
         row = settlement(self.call, self._facts, self.attempts, self._held, owed, ended)
-        row.tries += self._lost
-        row.attempts += len(self._lost)
+        if self._lost:
+            row.tries += self._lost
+            row.attempts += len(self._lost)
         row.hard = self._held.hard
-        row.error = _error_code(self._cut or error)
+        if (why := self._cut or error) is not None:
+            row.error = _error_code(why)
         if self._left and self._cut is None:
             row.error = "client_left"
         row.duration_ms = _ms(self._started)
@@ -492,9 +501,9 @@ def _ms(since: float) -> int:
     return round((time.monotonic() - since) * 1000)
 
 
-def _error_code(error: BaseException | None) -> str:
+def _error_code(error: BaseException) -> str:
     if isinstance(error, Unauthenticated):
         return "key_revoked"
     if isinstance(error, GatewayError):
         return error.code or error.type
-    return "" if error is None else "client_left"
+    return "client_left"

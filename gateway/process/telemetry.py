@@ -28,9 +28,9 @@ class Tally(Collector):
 
     def count(self, value: str | int, amount: int = 1) -> None:
         """Counts `amount` of what the label calls `value`."""
-        if value in self._counts:
+        try:
             self._counts[value] += amount
-        else:
+        except KeyError:
             self._counts[value] = amount
             self._since[value] = time.time()
 

@@ -18,22 +18,22 @@ class Tokenizers:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}  # bytes and tokens
+        self._seen: dict[str, list[float]] = {}  # bytes and tokens
 
     def learn(self, model: str, text_bytes: int, tokens: int) -> None:
         """An answer of `text_bytes` had so many tokens of text."""
         if tokens < ENOUGH or not text_bytes:
             return
-        share = min(1.0, MOST_AN_ANSWER / tokens)
+        share = 1.0 if tokens < MOST_AN_ANSWER else MOST_AN_ANSWER / tokens
         seen = self._seen.get(model)
         if seen is None:
             if len(self._seen) >= MOST_MODELS:
                 del self._seen[next(iter(self._seen))]
-            seen = 0.0, 0.0
-        of_bytes, of_tokens = seen[0] + text_bytes * share, seen[1] + tokens * share
-        if of_tokens > KEPT:
-            of_bytes, of_tokens = of_bytes / 2, of_tokens / 2
-        self._seen[model] = of_bytes, of_tokens
+            seen = self._seen[model] = [0.0, 0.0]
+        seen[0] += text_bytes * share
+        seen[1] += tokens * share
+        if seen[1] > KEPT:
+            seen[:] = seen[0] / 2, seen[1] / 2
 
     def bytes_a_token(self, model: str) -> float:
         """Bytes of text that a token of the model stands for."""

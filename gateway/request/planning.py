@@ -21,7 +21,7 @@ from gateway.protocols import PROTOCOLS, speakers
 from gateway.protocols.openai_chat import ChatRequest, Fit
 from gateway.protocols.openai_chat.request.checks import UNSUPPORTED, shown
 from gateway.protocols.openai_chat.request.request import MOST_SEARCHES
-from gateway.protocols.sides import CHATS, Sent
+from gateway.protocols.sides import CHATS, Sent, Spoken
 from gateway.request import choosing
 from gateway.request.attribution import calling_app
 from gateway.request.naming import reachable
@@ -42,7 +42,7 @@ from routing.planning.policy import Policy
 from routing.planning.prospect import Prospect
 
 NO_MODALITIES: frozenset[str] = frozenset()
-ANY_PROTOCOL: frozenset[str] = frozenset()
+ANYWHERE: tuple[frozenset[str], tuple[str, ...]] = (frozenset(), ())  # any protocol, and no word to be listed
 
 
 class Call(Struct):
@@ -112,7 +112,9 @@ class Call(Struct):
         """The words of an offer's list, without those that have something kept where the policy refuses that, and
         without a class of service for which the prices in force have no rates.
         """
-        listed = permitted(candidate.offer.supported_parameters, self.plan.policy)
+        listed, policy = candidate.offer.supported_parameters, self.plan.policy
+        if policy.refuses_retention:
+            listed = permitted(listed, policy)
         if (service := self.plan.wanted.service) and not candidate.prices.knows(service):
             listed = tuple(word for word in listed if word != service_word(service))
         return listed
@@ -135,6 +137,9 @@ class Call(Struct):
     def sent_as(self, sent: Sent) -> None:
         """Notes what the dialled offer's protocol has nothing for. Raises `InvalidRequest` if the caller is strict."""
         spoken, self.passes = self.asked.spoken, sent.passing is not None
+        if spoken is None and not sent.ignored:
+            self.unheard = ()
+            return
         if spoken is None or self.passes:
             told = {name: name for name in sent.ignored}
             self.unheard = sent.ignored
@@ -256,8 +261,9 @@ def _chosen(
 
 
 def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
-    native, built_in = _native(asked, caller)
-    kept = asked.spoken.kept if asked.spoken is not None else None
+    spoken = asked.spoken
+    native, built_in = ANYWHERE if spoken is None else _native(spoken, caller)
+    kept = None if spoken is None else spoken.kept
     service = asked.body.get(SERVICE)
     return Wanted(
         asked.text_bytes,
@@ -270,7 +276,7 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
         audios=asked.audios,
         files=asked.files,
         file_bytes=asked.file_bytes,
-        searches=asked.searches if SEARCHES.isdisjoint(built_in) else MOST_SEARCHES,
+        searches=MOST_SEARCHES if built_in and not SEARCHES.isdisjoint(built_in) else asked.searches,
         modalities=frozenset(asked.modalities) if asked.modalities else NO_MODALITIES,
         strict=caller.strict_params,
         formats=asked.thoughts,
@@ -283,14 +289,13 @@ def _wanted(asked: ChatRequest, caller: Caller) -> Wanted:
     )
 
 
-def _native(asked: ChatRequest, caller: Caller) -> tuple[frozenset[str], tuple[str, ...]]:
+def _native(spoken: Spoken, caller: Caller) -> tuple[frozenset[str], tuple[str, ...]]:
     """The protocols of which an offer must speak one, and the words that it must list, for what only they can say.
 
     A strict caller's request is not to be left without anything, either.
     """
-    spoken = asked.spoken
-    if spoken is None or not (spoken.only_native or (caller.strict_params and spoken.ignored)):
-        return ANY_PROTOCOL, ()
+    if not (spoken.only_native or (caller.strict_params and spoken.ignored)):
+        return ANYWHERE
     return speakers(spoken.protocol), spoken.built_in if spoken.only_native else ()
 
 

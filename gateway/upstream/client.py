@@ -241,7 +241,8 @@ def _opening(target: Target) -> bytes:
 
 def _head(method: str, opening: bytes, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
     framing = b"Content-Length: %d\r\n" % len(body) if body or method in _WITH_BODY else b""
-    return b"%b%b%b\r\n" % (opening, framing, _rendered(headers))
+    own = _rendered_once(headers) if type(headers) is tuple else _rendered(headers)
+    return b"%b%b%b\r\n" % (opening, framing, own)
 
 
 def _rendered(headers: Iterable[tuple[str, str]]) -> bytes:
@@ -252,6 +253,9 @@ def _rendered(headers: Iterable[tuple[str, str]]) -> bytes:
             raise ValueError(f"not a header to send: {name!r}")  # Never the value, which may be a secret.
         lines += f"{name}: {value}\r\n"
     return lines.encode("latin-1")
+
+
+_rendered_once = functools.lru_cache(maxsize=1024)(_rendered)  # of a secret that is sent as it is, with each request
 
 
 @functools.lru_cache(maxsize=256)

@@ -70,12 +70,12 @@ class Reply:
         """
         veiled = self._veiled
         if veiled is None:
-            return self._decoded()
+            return self._decoded() if self._coding else self._receive()
         if self._failure is not None:
             raise self._failure
         while True:
             try:
-                data = self._decoded()
+                data = self._decoded() if self._coding else self._receive()
             except UpstreamFault as fault:
                 if not (held := veiled.end()):
                     raise
@@ -87,8 +87,6 @@ class Reply:
                 return data
 
     def _decoded(self) -> bytes | None:
-        if not self._coding:
-            return self._receive()
         try:
             if self._inflater is None:
                 self._inflater = Inflater(self._coding)

@@ -12,6 +12,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp
 from typing import Protocol
 from uuid import UUID
 
@@ -19,6 +20,7 @@ SIZES = (1_000, 8_000, 32_000, 128_000)  # prompt tokens; each begins the next c
 SIZE_CLASSES = len(SIZES) + 1
 TYPICAL_OUTPUT = 200  # tokens of the answer by which offers are compared
 QUICK, SLOW = 4.0, 20.0  # seconds in which a live figure forgets
+MOMENT = 0.01  # seconds in which nothing is forgotten yet: so many calls may end in them
 LEAST = 5.0  # calls a quick figure remembers whatever their age: fewer are noise
 KNOWN = 10.0  # calls after which an offer is no longer new
 PUBLISHED_WEIGHT, PUBLISHED_AGE = 20.0, 600.0  # calls the statistics count for at most; seconds in which they age
@@ -60,7 +62,7 @@ class Published:
 
     def weight(self, passed: float) -> float:
         """How many calls of our own they count for, `passed` seconds after they were learnt."""
-        return min(self.count, PUBLISHED_WEIGHT) * math.exp(-(self.age + passed) / PUBLISHED_AGE)
+        return min(self.count, PUBLISHED_WEIGHT) * exp(-(self.age + passed) / PUBLISHED_AGE)
 
 
 class Decayed:
@@ -74,22 +76,20 @@ class Decayed:
 
     def observe(self, value: float, now: float) -> None:
         """Takes a measurement in."""
-        passed = now - self.at
-        if passed > 0:
+        passed, quick, slow = now - self.at, self.quick_weight, self.slow_weight
+        if passed > MOMENT:
             self.at = now
-            kept, least = self.quick_weight * math.exp(-passed / QUICK), self.quick_weight
-            if least > LEAST:
-                least = LEAST
-            self.quick_weight = kept if kept > least else least
-            self.slow_weight *= math.exp(-passed / SLOW)
-        self.quick_weight += 1
-        self.quick += (value - self.quick) / self.quick_weight
-        self.slow_weight += 1
-        self.slow += (value - self.slow) / self.slow_weight
+            kept, least = quick * exp(-passed / QUICK), quick if quick < LEAST else LEAST
+            quick = kept if kept > least else least
+            slow *= exp(-passed / SLOW)
+        self.quick_weight = quick = quick + 1
+        self.quick += (value - self.quick) / quick
+        self.slow_weight = slow = slow + 1
+        self.slow += (value - self.slow) / slow
 
     def weight(self, now: float) -> float:
         """How many recent calls are behind it."""
-        return self.slow_weight * math.exp(-max(0.0, now - self.at) / SLOW)
+        return self.slow_weight * exp(-max(0.0, now - self.at) / SLOW)
 
     def value(self) -> float:
         """The greater of the two means."""

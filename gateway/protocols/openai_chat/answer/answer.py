@@ -394,23 +394,26 @@ class AnswerReader:
         for name, payload in events:
             if self.complete:
                 return
-            self._event(name, payload, out)
+            chunk = data_of.of_event(name, payload)
+            if type(chunk) is not dict:
+                self._no_chunk(chunk)
+            elif self._source is None:
+                self._read(name, chunk, payload, out)
+            else:
+                self._translate(self._source, name, chunk, payload, out)
             if self._manner.stops and not self.stopped:
                 self.stopped = self._all_stopped()
 
-    def _event(self, name: bytes, payload: bytes, out: list[bytes]) -> None:
-        chunk = data_of.of_event(name, payload)
-        if type(chunk) is not dict:
-            if chunk is data_of.DONE:
-                self._read_rest()
-                self._done()
-            self.skipped += chunk is data_of.COMMENT
-            return
-        if self._source is None:
-            self._read(name, chunk, payload, out)
-            return
+    def _no_chunk(self, what: object) -> None:
+        if what is data_of.DONE:
+            self._read_rest()
+            self._done()
+        self.skipped += what is data_of.COMMENT
+
+    def _translate(self, source: Source, name: bytes, chunk: dict[str, Any], payload: bytes, out: list[bytes]) -> None:
+        """Takes an event of another protocol."""
         called, before = name.decode("utf-8", "replace"), self.relayed_bytes
-        for translated in self._source.event(called, chunk):
+        for translated in source.event(called, chunk):
             self._read(b"", translated, payload, out)
         if self.relayed_bytes == before:
             self._held.add_bytes(A_PIECE)  # it says nothing, and may leave something behind in the source
@@ -419,16 +422,12 @@ class AnswerReader:
                 out.append(told)
             else:
                 self._held.add_bytes(len(payload))
-        if self._source.complete:
+        if source.complete:
             self._done()
 
     def _read(self, name: bytes, chunk: dict[str, Any], payload: bytes, out: list[bytes]) -> None:
         """Takes an event of this protocol that was read from `payload`."""
-        failure = chunk.get("error")
-        if failure or name == b"error" or (failure is not None and "choices" not in chunk):
-            raise fault_in_answer(failure or chunk, payload)
-        if "choices" not in chunk and "usage" not in chunk:
-            self._foreign(name, chunk, out)
+        if (name or "error" in chunk or "choices" not in chunk) and not self._is_chunk(name, chunk, payload, out):
             return
         shown = self._chunk(chunk, payload)
         if shown is None:
@@ -441,21 +440,27 @@ class AnswerReader:
         else:  # Two pieces of one choice; many clients read only the first.
             out += filter(None, [self._frame(shown | {"choices": [choice]}) for choice in choices])
 
-    def _foreign(self, name: bytes, chunk: dict[str, Any], out: list[bytes]) -> None:
-        """An event that is no chunk: a ping is dropped, any other passes as it is."""
-        if name in _PINGS or chunk.get("type") == "ping":
+    def _is_chunk(self, name: bytes, event: dict[str, Any], payload: bytes, out: list[bytes]) -> bool:
+        """Whether an event is one. Of others a ping is dropped, any other passes as it is. Raises `UpstreamFault` for
+        an error.
+        """
+        failure = event.get("error")
+        if failure or name == b"error" or (failure is not None and "choices" not in event):
+            raise fault_in_answer(failure or event, payload)
+        if "choices" in event or "usage" in event:
+            return True
+        if name in _PINGS or event.get("type") == "ping":
             self.skipped += 1
-        elif self._streams and not self.stopped and (frame := self._writer.foreign(name, chunk)):
+        elif self._streams and not self.stopped and (frame := self._writer.foreign(name, event)):
             out.append(frame)
+        return False
 
     def _chunk(self, chunk: dict[str, Any], payload: bytes) -> dict[str, Any] | None:
         """The chunk as the client sees it at once, or None if all of it is held back."""
         counted = self._reported.take(chunk, payload if self._source is None else None)
-        if counted:
+        if counted or not self.upstream_id:
             self._note_id(chunk)
         choices = chunk.get("choices")
-        if not self.upstream_id:
-            self._note_id(chunk)
         chunk.update(self._ours)
         if not choices:
             chunk["choices"] = []
@@ -463,14 +468,15 @@ class AnswerReader:
                 self._ending.beside_usage = chunk
             return None if counted or chunk.keys() <= ENVELOPE else chunk
         kept = []
-        for sent in listed(choices):
+        for sent in choices if type(choices) is list and len(choices) == 1 else listed(choices):
             index = index_of(sent)
             state = self._choices.get(index)
             if state is None:
                 state = self._choices[index] = Choice(index, self._manner, self._held)
                 state.stopped = self.abandoned is not None
             shown = state.take(sent, chunk)
-            self.meaningful = self.meaningful or state.meaningful
+            if state.meaningful:
+                self.meaningful = True
             if shown is not None:
                 kept.append(shown)
         chunk["choices"] = kept

@@ -21,6 +21,7 @@ PLAIN = frozenset({"index", "delta", "message", "finish_reason", "logprobs"})
 _REASONING = NAMES | ALIASES
 _NULLABLE = _REASONING | {"content", "refusal", "tool_calls", "function_call", "audio", "annotations"}
 _encode = msgspec.json.Encoder().encode
+_NO_TEXT = (list, dict)
 _THOUGHTS = frozenset({"reasoning", "reasoning_content"})
 
 
@@ -82,7 +83,7 @@ class Choice:
         self._kept: list[str] | None = [] if manner.keeps_text else None
         self._stopper = Stopper(manner.stops) if manner.stops else None
         self._matched: str | None = None
-        self._plain = self._stopper is None  # Text goes out as it came.
+        self._plain = False  # The role has gone out, and text goes out as it came.
         self._reasoning: Reasoning | None = None
         self._calls: ToolCalls | None = None
         self._mirrored: int | None = None  # The tool call that a client of `functions` sees as its function call.
@@ -108,7 +109,7 @@ class Choice:
             self._mask(choice)
         if self._repeated is not None and type(sent) is dict:
             self._drop_repeated(self._repeated, sent)
-        if self._plain and self._opened and type(sent) is dict and len(sent) == 1 and not native:
+        if self._plain and type(sent) is dict and len(sent) == 1 and not native:
             content = sent.get("content")
             if content and type(content) is str:  # Most chunks of most answers.
                 self.bytes += len(content) if content.isascii() else len(content.encode())
@@ -330,6 +331,7 @@ class Choice:
         else:
             role: dict[str, Any] = {"role": "assistant"}
             delta, self._opened = role | delta | role, True
+        self._plain = self._stopper is None
         self._straighten(delta)
         if "tool_calls" in delta or "function_call" in delta:
             if self._calls is None:
@@ -352,13 +354,13 @@ class Choice:
 
     def _straighten(self, part: dict[str, Any]) -> None:
         """Text is text, whatever parts it comes in, and reasoning has all its names."""
-        if (kind := type(part.get("content"))) is list or kind is dict:
+        if type(part.get("content")) in _NO_TEXT:
             content.spread(part)
-        if (kind := type(part.get("refusal"))) is list or kind is dict:
+        if type(part.get("refusal")) in _NO_TEXT:
             part["refusal"] = content.text_of(part["refusal"])
         if not _REASONING.isdisjoint(part):
             for name in _THOUGHTS & part.keys():
-                if (kind := type(part[name])) is list or kind is dict:
+                if type(part[name]) in _NO_TEXT:
                     part[name] = content.text_of(part[name])
             self._reasoning = self._reasoning or Reasoning()
             self._reasoning.spread(part)
@@ -373,7 +375,7 @@ class Choice:
 
     def _drop_repeated(self, repeated: Repeated, part: dict[str, Any]) -> None:
         """Takes out of a delta or message what was said before it."""
-        if (kind := type(part.get("content"))) is list or kind is dict:
+        if type(part.get("content")) in _NO_TEXT:
             content.spread(part)
         if type(part.get("content")) is not str:
             return

@@ -21,8 +21,10 @@ def listed(choices: Any) -> list[Any]:
 def index_of(choice: Any) -> int:
     """The index of a choice as it was sent; 0 if it has none. Raises `UpstreamFault`."""
     if type(choice) is dict:
-        index = choice.get("index") or 0
-        if type(index) is int and 0 <= index < MAX_CHOICES:
+        index = choice.get("index")
+        if not index:  # As in most answers.
+            return 0
+        if type(index) is int and 0 < index < MAX_CHOICES:
             return index
     raise UpstreamFault(Fault.INVALID_RESPONSE, "a choice is not readable")
 
@@ -33,6 +35,9 @@ def one_an_index(choices: list[Any], asked: int) -> list[dict[str, Any]]:
     Some translators give the text and the calls of one choice as two, both of index 0. Where a client `asked` for
     several, those without an index are told apart by their place.
     """
+    if len(choices) == 1:
+        choices[0]["index"] = index_of(choices[0])
+        return choices
     made: dict[int, dict[str, Any]] = {}
     for at, sent in enumerate(choices):
         index = index_of(sent)

@@ -40,7 +40,7 @@ class Ending:
             return None
         sent = reported.sent if tokens is counted or tokens == counted else {}
         cost = self.cost if self._request.wants_cost else None
-        thought = estimate(reasoning_bytes)
+        thought = estimate(reasoning_bytes) if reasoning_bytes else 0
         return show(tokens, sent, extras=self._dialect.usage_extras, thought=thought, cost=cost)
 
     def written(self, writer: Writer, choices: Iterable[Choice], usage: dict[str, Any] | None) -> bytes:

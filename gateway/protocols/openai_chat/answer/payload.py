@@ -8,6 +8,7 @@ import msgspec
 from gateway.protocols.openai_chat.faults import fault_in_answer
 from gateway.wire import strict_json
 from gateway.wire.errors import UpstreamFault
+from gateway.wire.strict_json import MAX_DEPTH
 from routing.health.faults import Fault
 
 MAX_UPSTREAM_VALUES = 2_000_000  # With twenty log probabilities a token an answer has a lot of them.
@@ -27,8 +28,10 @@ _decode = msgspec.json.Decoder().decode  # Refuses NaN, numbers out of range, lo
 def of_event(name: bytes, payload: bytes) -> dict[str, Any] | Odd:
     """The object of an event, or why it has none. Raises `UpstreamFault`."""
     try:
-        brackets = payload.count(b"[") + payload.count(b"{")
-        value = _decode(payload) if brackets <= strict_json.MAX_DEPTH else strict_json.loads_answer(payload)
+        if payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH:
+            value = _decode(payload)
+        else:
+            value = strict_json.loads_answer(payload)
     except ValueError:
         value = _second_look(name, payload)
         if type(value) is Odd:

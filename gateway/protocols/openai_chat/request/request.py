@@ -302,7 +302,7 @@ def offered(
     """
     gone = fit.withheld
     body = {**request.body, **request.changes, **fit.changes, "model": model}
-    for name in body.keys() & (OWN_FIELDS | gone):
+    for name in body.keys() & (OWN_FIELDS | gone if gone else OWN_FIELDS):
         del body[name]
     if "tools" in body and not body["tools"]:
         for name in ("tools", "tool_choice", "parallel_tool_calls"):

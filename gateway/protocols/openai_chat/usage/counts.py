@@ -10,7 +10,9 @@ that the object counts apart, else what only hidden thinking can be.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from billing.tokens import LARGEST, MOST_EACH, Tokens
 
@@ -75,11 +77,38 @@ _INSIDE = {
     section: {name.partition(".")[2]: place for name, place in _BUCKETS.items() if name.startswith(section + ".")}
     for section in _SECTIONS
 }
-_PLAIN = {"prompt_tokens", "completion_tokens", "total_tokens"}
 # Under these names one protocol counts what its `input_tokens` leave out; beside `prompt_tokens` they are inside.
 _OUTSIDE = ("cache_read_input_tokens", "cache_creation_input_tokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 # Some servers say whose way of counting theirs is; in these the prompt leaves out what was cached.
 _COUNTED_APART = ("anthropic",)
+
+
+Count = Annotated[int, Meta(ge=0, le=LARGEST)] | None
+
+
+class _Read(Struct, forbid_unknown_fields=True):
+    cached_tokens: Count = None
+    audio_tokens: Count = None
+
+
+class _Written(Struct, forbid_unknown_fields=True):
+    reasoning_tokens: Count = None
+    audio_tokens: Count = None
+    accepted_prediction_tokens: Count = None
+    rejected_prediction_tokens: Count = None
+
+
+class _Usual(Struct, forbid_unknown_fields=True):
+    """What most servers send, with no other field in it: such an object is read at once, a tenth of name by name."""
+
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    total_tokens: Count = None
+    prompt_tokens_details: _Read | None = None
+    completion_tokens_details: _Written | None = None
+
+
+_USUAL = frozenset(_Usual.__struct_fields__)
 
 
 class BadUsage(ValueError):
@@ -90,8 +119,8 @@ def read(usage: Any) -> Counts:
     """The counts of an upstream's usage object; those that are null or absent are not in it. Raises `BadUsage`."""
     if type(usage) is not dict:
         raise BadUsage("usage is not an object")
-    if usage.keys() == _PLAIN and (plain := _plain(**usage)):
-        return plain
+    if usage.keys() <= _USUAL and (usual := _usual(usage)) is not None:
+        return usual
     counts: Counts = {}
     ranks: dict[str, int] = {}
     for name, value in usage.items():
@@ -110,12 +139,32 @@ def read(usage: Any) -> Counts:
     return counts
 
 
-def _plain(prompt_tokens: Any, completion_tokens: Any, total_tokens: Any) -> Counts | None:
-    """The counts of an object that has these three and nothing else, as many servers send. None: one is no count."""
-    counts = {"prompt": prompt_tokens, "completion": completion_tokens, "total": total_tokens}
-    for count in counts.values():
-        if type(count) is not int or not 0 <= count <= LARGEST:
-            return None
+def _usual(usage: dict[str, Any]) -> Counts | None:
+    """The counts of an object that is a `_Usual` one; None: it is not, or some of it is no count."""
+    try:
+        found = convert(usage, _Usual)
+    except ValidationError:
+        return None
+    counts: Counts = {}
+    if found.prompt_tokens is not None:
+        counts["prompt"] = found.prompt_tokens
+    if found.completion_tokens is not None:
+        counts["completion"] = found.completion_tokens
+    if found.total_tokens is not None:
+        counts["total"] = found.total_tokens
+    if (reading := found.prompt_tokens_details) is not None:
+        if reading.cached_tokens is not None:
+            counts["cached"], counts["outside"] = reading.cached_tokens, 0
+        if reading.audio_tokens is not None:
+            counts["audio_input"] = reading.audio_tokens
+    if (writing := found.completion_tokens_details) is not None:
+        if writing.reasoning_tokens is not None:
+            counts["reasoning"] = writing.reasoning_tokens
+        if writing.audio_tokens is not None:
+            counts["audio_output"] = writing.audio_tokens
+        accepted, rejected = writing.accepted_prediction_tokens, writing.rejected_prediction_tokens
+        if accepted is not None or rejected is not None:
+            counts["shown"] = accepted or rejected or 0
     return counts
 
 

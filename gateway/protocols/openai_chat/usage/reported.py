@@ -15,6 +15,7 @@ from gateway.protocols.openai_chat.usage.counts import tokens as tokens_of
 
 MAX_PLACES = 16
 _NONE = object()
+_NAME = b'"usage"'
 
 _Found = tuple[Tokens, dict[str, Any], bool]  # Counts, the object they came in, and whether they do not add up.
 
@@ -81,13 +82,13 @@ class Reported:
         """
         if self._zero and answer.get("choices"):
             self._zero = False
-        named = "usage" in answer if raw is None else raw.count(b'"usage"')
+        named = "usage" in answer if raw is None else raw.count(_NAME)
         if not named:
             return False
         own = answer.pop("usage", _NONE)
-        if named > (own is not _NONE):
+        if named > 1 or own is _NONE:
             self._take_elsewhere(answer)
-        if own is _NONE or own is None:
+        if own is None or own is _NONE:
             return False
         self._note("", own)
         return True
@@ -150,22 +151,23 @@ class Reported:
         return self._zero and self.tokens is None and not self.suspect
 
     def _read(self) -> None:
-        self._changed = False
+        self._changed = self._suspect = False
         found: dict[str | int, _Found] = {}
-        self._suspect = False
         for where, place in self._places.items():
             if read := place.found():
                 found[where] = read
-            self._suspect = self._suspect or place.lied
-        self._tokens, self._sent = None, {}
+            if place.lied:
+                self._suspect = True
         if not found:
+            self._tokens, self._sent = None, {}
             return
-        best, *others = found
-        if others:
+        best = next(iter(found))
+        if len(found) > 1:
             best = max(found, key=lambda where: (_filled(found[where][0]), where == ""))
         self._tokens, self._sent, odd = found[best]
-        self._suspect = self._suspect or odd
-        if type(best) is int:
+        if odd:
+            self._suspect = True
+        if type(best) is int and len(found) > 1:
             self._tokens = _of_choices([read[0] for where, read in found.items() if type(where) is int])
 
 

@@ -38,8 +38,11 @@ def show(
     """
     sent = sent or _NOTHING
     prompt, completion = tokens.prompt, tokens.completion
-    reading = _section(sent, "prompt_tokens_details", "input_tokens_details")
-    writing = _section(sent, "completion_tokens_details", "output_tokens_details")
+    reading, writing = sent.get("prompt_tokens_details"), sent.get("completion_tokens_details")
+    if type(reading) is not dict or not reading:
+        reading = _section(sent, "input_tokens_details")
+    if type(writing) is not dict or not writing:
+        writing = _section(sent, "output_tokens_details")
     cache_write = tokens.cache_write_5m + tokens.cache_write_1h
     # The text's count is the provider's, else what no other modality has.
     text_read = reading.get("text_tokens")
@@ -97,8 +100,6 @@ def show(
     return made
 
 
-def _section(sent: dict[str, Any], *names: str) -> dict[str, Any]:
-    for name in names:
-        if type(section := sent.get(name)) is dict and section:
-            return section
-    return _NOTHING
+def _section(sent: dict[str, Any], name: str) -> dict[str, Any]:
+    section = sent.get(name)
+    return section if type(section) is dict else _NOTHING

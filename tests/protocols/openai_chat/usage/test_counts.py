@@ -130,6 +130,35 @@ def test_a_placeholder_is_no_usage(sent: dict[str, Any]) -> None:
 LIES: list[Any] = [-1, 1.0, 1.5, 1e300, True, False, "7", [7], {}, LARGEST + 1, 10**30]
 
 
+def _one(names: list[str], values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(names), values, max_size=len(names))
+
+
+COUNTS = st.sampled_from([None, *range(20), LARGEST, LARGEST + 1, 1.0])  # few are none: one such is the end of it
+READING = _one(["cached_tokens", "audio_tokens", "image_tokens"], COUNTS)
+WRITING = _one(
+    ["reasoning_tokens", "audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens", "text_tokens"],
+    COUNTS,
+)
+USUAL = st.builds(
+    lambda core, reading, writing: core | reading | writing,
+    _one(["prompt_tokens", "completion_tokens", "total_tokens"], COUNTS),
+    _one(["prompt_tokens_details"], st.none() | READING),
+    _one(["completion_tokens_details"], st.none() | WRITING),
+)
+
+
+@given(USUAL)
+def test_what_most_send_is_read_at_once_as_it_is_name_by_name(sent: dict[str, Any]) -> None:
+    found: list[Any] = []
+    for one in (sent, sent | {"of_the_vendor": 1}):
+        try:
+            found.append(read_counts(one))
+        except BadUsage:
+            found.append("a lie")
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize(
     "name", ["prompt_tokens", "completion_tokens", "total_tokens", "cache_creation_input_tokens", "input_tokens"]
