@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from billing.credit.prepaid import balance
 from billing.models import Credit, LedgerEntry
-from billing.prepaid import balance
 from tests.contention.conftest import Figures
 from tests.contention.scale import scaled
 from tests.stage.backbone import console_url, database
