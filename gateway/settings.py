@@ -284,6 +284,6 @@ LOGGING = {
     "formatters": {"lines": {"()": "gateway.wire.log_lines.formatter", "text": LOG_FORMAT == "text"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
     # They would tell each URL that is dialled, and who knows a webhook's may call it.
-    "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
+    "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}, "fido2": {"level": "WARNING"}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
 }

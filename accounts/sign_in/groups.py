@@ -1,7 +1,7 @@
 """Single sign-on's people: whose an identity is, and what its groups give.
 
-Groups count that `OIDC_GROUPS` names, and no other: each gives what it is mapped to, from one sign-in to the next. What a
-group has given is noted with the identity, and taken again once it is no longer claimed. What people were given by
+Groups count that `OIDC_GROUPS` names, and no other: each gives what it is mapped to, from one sign-in to the next. What
+a group has given is noted with the identity, and taken again once it is no longer claimed. What people were given by
 hand is not touched: neither taken, nor made more or less.
 """
 

@@ -6,6 +6,7 @@ too: who has lost that, or was disabled, has offered nothing.
 
 from datetime import timedelta
 from secrets import token_urlsafe
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
@@ -80,10 +81,12 @@ def by_token(token: str) -> Invitation:
         raise NotGood
     known = digests(_of(token), settings.KEY_PEPPERS)
     found = Invitation.objects.filter(open_now(), digest__in=known).first()
-    return good(found.pk if found else None)
+    if found is None:
+        raise NotGood
+    return good(found.pk)
 
 
-def good(pk: object) -> Invitation:
+def good(pk: UUID | str) -> Invitation:
     """The invitation, if it may be accepted at this moment. Raises `NotGood`."""
     found = Invitation.objects.filter(open_now(), pk=pk).select_related("organization", "invited_by").first()
     if found is None or not may_invite(found.invited_by).filter(pk=found.organization_id).exists():
@@ -130,7 +133,7 @@ def is_known(email: str) -> bool:
     return User.objects.filter(Q(email__iexact=email) | Q(username__iexact=email)).exists()
 
 
-def revoke(by: User, pk: object) -> bool:
+def revoke(by: User, pk: UUID) -> bool:
     """Takes an open invitation back, if it is of an organization that `by` may invite to."""
     mine = Invitation.objects.filter(open_now(), pk=pk, organization__in=may_invite(by))
     return mine.update(revoked_at=Now()) == 1

@@ -1,4 +1,4 @@
-"""What is noted of signing in: a line of the log for each thing that happened. The one place to join an audit log to."""
+"""What is noted of signing in: a line of the log for each thing that happened. An audit log is joined to it here."""
 
 import logging
 

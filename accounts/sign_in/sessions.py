@@ -53,7 +53,7 @@ def end(user: User, *, only: str = "", but: str = "") -> int:
     """Ends the user's sessions, or one by its key, or all but one. Gives how many; nobody else's is touched."""
     with connection.cursor() as cursor:
         cursor.execute(END, {"user": user.pk, "only": only, "but": but})
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def forget_expired() -> None:

@@ -60,7 +60,7 @@ def take(user: User, code: str) -> bool:
         return False
     with connection.cursor() as cursor:
         cursor.execute(TAKE, {"step": step, "user": user.pk})
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def picture(user: User, seed: str, issuer: str) -> str:

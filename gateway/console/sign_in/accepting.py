@@ -10,7 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 from unfold.widgets import UnfoldAdminPasswordWidget
@@ -53,7 +52,6 @@ class NewPassword(forms.Form):
         return given
 
 
-@never_cache
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 def open_invitation(request: HttpRequest) -> HttpResponseBase:
@@ -73,7 +71,6 @@ def open_invitation(request: HttpRequest) -> HttpResponseBase:
 
 
 @transaction.non_atomic_requests
-@never_cache
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 def accept_invitation(request: HttpRequest) -> HttpResponseBase:

@@ -32,11 +32,11 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 def may_enter(user: User) -> bool:
     """Whether the console lets `user` in, as it decides on every page."""
-    return user.is_active and admin.site.has_permission(cast(HttpRequest, SimpleNamespace(user=user)))
+    return user.is_active and bool(admin.site.has_permission(cast(HttpRequest, SimpleNamespace(user=user))))
 
 
 def first_step(request: HttpRequest, user: User, how: str, *, after: str, whole: bool = False) -> HttpResponse:
-    """`user` has been proved by `how`. Asks for the second factor where there is one, unless that was `whole`."""
+    """`user` was proved by `how`. Asks for the second factor where there is one, unless this was `whole`."""
     if whole or not factors.has_any(user):
         return enter(request, user, how, after=after, second=whole)
     request.session.cycle_key()
@@ -52,7 +52,7 @@ def first_step(request: HttpRequest, user: User, how: str, *, after: str, whole:
 
 
 def half_way(request: HttpRequest) -> tuple[User, dict[str, Any]] | None:
-    """Who is half-way, and what is known of it; None: nobody, or it was too long ago, or the password is another now."""
+    """Who is half-way, and what is known of it; None: nobody, or too long ago, or the password is another now."""
     known = request.session.get(HALF_WAY)
     if known is None or not 0 <= known["until"] - time.time() <= HALF_WAY_SECONDS:
         return None
@@ -83,7 +83,7 @@ def again(request: HttpRequest, *, second: bool) -> None:
 
 def is_fresh(request: HttpRequest) -> bool:
     """Whether whoever is signed in has proved it lately."""
-    return 0 <= time.time() - request.session.get(PROVED, {}).get("at", 0) <= FRESH_SECONDS
+    return bool(0 <= time.time() - request.session.get(PROVED, {}).get("at", 0) <= FRESH_SECONDS)
 
 
 def has_second(request: HttpRequest) -> bool:
@@ -159,5 +159,4 @@ def page(request: HttpRequest, template: str, title: str, status: int = 200, **c
     context = {**admin.site.each_context(request), "title": title, "after_quoted": after, **context}
     response = render(request, f"admin/sign_in/{template}.html", context, status=status)
     response["Cache-Control"] = "no-store, private"
-    response["Referrer-Policy"] = "no-referrer"
     return response

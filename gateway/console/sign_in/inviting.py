@@ -14,7 +14,6 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminSelectWidget
 
@@ -43,7 +42,6 @@ class Invite(forms.Form):
 
 
 @transaction.non_atomic_requests  # the mail server is waited for, with nothing held
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def invite(request: HttpRequest) -> HttpResponseBase:

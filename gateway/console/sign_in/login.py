@@ -14,7 +14,6 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
@@ -46,7 +45,6 @@ def hashed(work: Callable[[], T]) -> T:
 
 
 @transaction.non_atomic_requests  # a count stands whatever becomes of its attempt, and no lock is held meanwhile
-@never_cache
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 @csrf_protect
@@ -95,7 +93,7 @@ def show(request: HttpRequest, form: Any, after: str, status: int = 200, wrong: 
 @sensitive_post_parameters()
 @entering.fresh
 def change_password(request: HttpRequest) -> HttpResponseBase:
-    """Django's own page, for those who have just proved who they are; the old password is counted as one that is tried."""
+    """Django's own page, for those who have just proved who they are; the old password counts as one that is tried."""
     if not settings.CONSOLE_PASSWORDS or not entering.me(request).has_usable_password():
         raise Http404
     if request.method != "POST":

@@ -11,7 +11,6 @@ from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.utils.safestring import mark_safe
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -28,14 +27,12 @@ SEED = "new_seed"  # sealed, until a code shows that the app has it
 MOST_NAME = 64
 
 
-@never_cache
 @signed_in
 def my_sign_in(request: HttpRequest) -> HttpResponseBase:
     """The page."""
     return _page(request)
 
 
-@never_cache
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 @fresh
@@ -64,7 +61,6 @@ def new_totp(request: HttpRequest) -> HttpResponseBase:
     return _gained(request, "added an authenticator app", first)
 
 
-@never_cache
 @require_POST
 @fresh
 @transaction.atomic
@@ -85,7 +81,6 @@ def passkey_new_options(request: HttpRequest) -> HttpResponseBase:
     return JsonResponse(options)
 
 
-@never_cache
 @require_POST
 @fresh
 def passkey_new(request: HttpRequest) -> HttpResponseBase:
@@ -125,7 +120,6 @@ def passkey_remove(request: HttpRequest, pk: Any) -> HttpResponseBase:
     return redirect("my_sign_in")
 
 
-@never_cache
 @require_POST
 @fresh
 def new_codes(request: HttpRequest) -> HttpResponseBase:

@@ -7,7 +7,6 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 from unfold.forms import AuthenticationForm
@@ -27,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 
 @transaction.non_atomic_requests
-@never_cache
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 def second_step(request: HttpRequest) -> HttpResponseBase:
@@ -45,7 +43,6 @@ def second_step(request: HttpRequest) -> HttpResponseBase:
 
 
 @transaction.non_atomic_requests
-@never_cache
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 @entering.signed_in
@@ -66,12 +63,12 @@ def sign_in_again(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 def passkey_options(request: HttpRequest, known: bool) -> HttpResponseBase:
     """What the browser is to ask its passkeys: those of whoever is half-way or signed in (`known`), or any for us."""
-    user = None
+    user: User | None = None
     if known:
         found = entering.half_way(request)
-        user = found[0] if found else entering.me(request)
-        if not user.is_authenticated:
+        if found is None and not request.user.is_authenticated:
             return redirect("admin:login")
+        user = found[0] if found else entering.me(request)
     else:
         if seconds := login_attempts.crowded(entering.address_of(request), BEGUN):
             return entering.later(request, seconds)
@@ -82,7 +79,6 @@ def passkey_options(request: HttpRequest, known: bool) -> HttpResponseBase:
 
 
 @transaction.non_atomic_requests
-@never_cache
 @sensitive_post_parameters()
 @require_POST
 def passkey_login(request: HttpRequest) -> HttpResponseBase:
@@ -135,7 +131,7 @@ def _password(request: HttpRequest, user: User) -> str | HttpResponse:
 
 
 def _signed(request: HttpRequest, user: User | None) -> Passkey | None:
-    """The passkey that has signed this form's answer to the challenge, which is gone with it: `user`'s, or anybody's."""
+    """The passkey that has signed this form's answer: `user`'s, or anybody's. The challenge is gone with it."""
     challenge = request.session.pop(entering.CHALLENGE, None)
     try:
         answer = request.POST.get("credential", "")

@@ -8,7 +8,6 @@ from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from accounts import login_attempts
@@ -25,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 
 @transaction.non_atomic_requests  # the provider is waited for
-@never_cache
 @require_GET
 def leave(request: HttpRequest) -> HttpResponseBase:
     """Sends somebody to the provider. A link and no form: a form's answer may not lead elsewhere, by the policy."""
@@ -43,7 +41,6 @@ def leave(request: HttpRequest) -> HttpResponseBase:
 
 
 @transaction.non_atomic_requests
-@never_cache
 @require_GET
 def back(request: HttpRequest) -> HttpResponseBase:
     """Takes somebody in who comes back from the provider."""
@@ -78,7 +75,7 @@ def back(request: HttpRequest) -> HttpResponseBase:
 
 
 def _again(request: HttpRequest, claims: groups.Claims, after: str) -> HttpResponse:
-    """Whoever is signed in has been at the provider to prove it anew: as the same person, and in place of a password."""
+    """Whoever is signed in was at the provider to prove it anew: as the same person, and in place of a password."""
     if not request.user.is_authenticated:
         return redirect("admin:login")
     user = entering.me(request)

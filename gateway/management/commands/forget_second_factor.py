@@ -12,8 +12,8 @@ from accounts.sign_in.noting import note
 
 class Command(BaseCommand):
     help = (
-        "Takes a person's authenticator app, passkeys and recovery codes away and signs them out everywhere. No page of "
-        "the console can do so to somebody else. See who asks you to."
+        "Takes a person's authenticator app, passkeys and recovery codes away and signs them out everywhere. No page "
+        "of the console can do so to somebody else. See who asks you to."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
