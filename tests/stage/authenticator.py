@@ -31,7 +31,9 @@ class Authenticator:
         """The answer to `navigator.credentials.create`, as JSON."""
         asked = options["publicKey"]
         self.handle = websafe_decode(asked["user"]["id"])
-        attested = AttestedCredentialData.create(b"\0" * 16, self.id, ES256.from_cryptography_key(self.key.public_key()))
+        attested = AttestedCredentialData.create(
+            b"\0" * 16, self.id, ES256.from_cryptography_key(self.key.public_key())
+        )
         data = AuthenticatorData.create(self._host(), self.flags | ATTESTED, self.count, attested)
         return self._answer(
             {
@@ -63,6 +65,6 @@ class Authenticator:
     def _answer(self, response: dict[str, Any]) -> str:
         name = websafe_encode(self.id)
         words = {name: value for name, value in response.items() if value is not None}
-        return json.dumps({"id": name, "rawId": name, "type": "public-key", "response": words, "clientExtensionResults": {}})
-
-
+        return json.dumps(
+            {"id": name, "rawId": name, "type": "public-key", "response": words, "clientExtensionResults": {}}
+        )
