@@ -5,6 +5,7 @@ as whom Django's ORM speaks in this process: `owner` (migrations, manage.py), `a
 requests). The API's own connections always speak as `app`, whatever the ORM does.
 """
 
+import json
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -235,7 +236,7 @@ OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", default="")
 OIDC_NAME = env.str("OIDC_NAME", default="single sign-on")
 OIDC_SCOPES: list[str] = env.list("OIDC_SCOPES", default=["openid", "email", "profile"])
 OIDC_GROUPS_CLAIM = env.str("OIDC_GROUPS_CLAIM", default="groups")
-OIDC_GROUPS = env.json("OIDC_GROUPS", default={})
+OIDC_GROUPS = json.loads(env.str("OIDC_GROUPS", default="") or "{}")
 # The provider sees to a second factor itself; off: ours is asked for after it, where there is one or must be.
 OIDC_PROVES_SECOND_FACTOR = env.bool("OIDC_PROVES_SECOND_FACTOR", default=False)
 

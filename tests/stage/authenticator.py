@@ -1,4 +1,4 @@
-"""A device with passkeys, in software: it signs whatever it is asked to, as honestly as it is told (WebAuthn level 2)."""
+"""A device with a passkey, in software: it signs what it is asked to, as honestly as it is told (WebAuthn level 2)."""
 
 import hashlib
 import json
