@@ -12,6 +12,7 @@ from fido2.cose import ES256
 from fido2.utils import websafe_decode, websafe_encode
 from fido2.webauthn import AttestationObject, AttestedCredentialData, AuthenticatorData
 
+FLAG = AuthenticatorData.FLAG
 PRESENT, VERIFIED, ATTESTED = 0x01, 0x04, 0x40
 
 
@@ -32,9 +33,11 @@ class Authenticator:
         asked = options["publicKey"]
         self.handle = websafe_decode(asked["user"]["id"])
         attested = AttestedCredentialData.create(
-            b"\0" * 16, self.id, ES256.from_cryptography_key(self.key.public_key())
+            b"\0" * 16,
+            self.id,
+            ES256.from_cryptography_key(self.key.public_key()),  # type: ignore[no-untyped-call]
         )
-        data = AuthenticatorData.create(self._host(), self.flags | ATTESTED, self.count, attested)
+        data = AuthenticatorData.create(self._host(), FLAG(self.flags | ATTESTED), self.count, attested)
         return self._answer(
             {
                 "clientDataJSON": websafe_encode(self._client("webauthn.create", asked["challenge"])),
@@ -45,7 +48,7 @@ class Authenticator:
     def sign(self, options: dict[str, Any]) -> str:
         """The answer to `navigator.credentials.get`, as JSON."""
         client = self._client("webauthn.get", options["publicKey"]["challenge"])
-        data = AuthenticatorData.create(self._host(), self.flags, self.count)
+        data = AuthenticatorData.create(self._host(), FLAG(self.flags), self.count)
         signature = self.key.sign(bytes(data) + hashlib.sha256(client).digest(), ec.ECDSA(SHA256()))
         return self._answer(
             {

@@ -58,7 +58,7 @@ def identity_provider() -> Iterator[IdentityProvider]:
         start(status, [(name, value) for name, value in headers if name.lower() != "content-length"])
         return [body]
 
-    made.wsgi_app = kept  # type: ignore[method-assign]
+    made.wsgi_app = kept
     server = make_server("127.0.0.1", 0, made, threaded=True)
     provider = IdentityProvider(f"http://127.0.0.1:{server.server_port}", made)
     thread = threading.Thread(target=lambda: server.serve_forever(0.01))

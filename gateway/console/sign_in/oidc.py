@@ -100,8 +100,12 @@ class Provider:
         told = self._verified(str(answer.get("id_token", "")), kept["nonce"])
         if kept.get("again") and time.time() - float(told.get("auth_time", 0)) > SIGN_IN_SECONDS + LEEWAY_SECONDS:
             raise Refused("the provider has not asked again")
-        if not {"email", settings.OIDC_GROUPS_CLAIM} <= told.keys() and isinstance(answer.get("access_token"), str):
-            told = {**self._userinfo(answer["access_token"], told["sub"]), **told}
+        wanted = {"email", "email_verified", settings.OIDC_GROUPS_CLAIM}
+        if not wanted <= told.keys() and isinstance(answer.get("access_token"), str):
+            more = self._userinfo(answer["access_token"], told["sub"])
+            if "email" in told and told["email"] != more.get("email"):
+                more.pop("email_verified", None)  # is said of another address
+            told = {**more, **told}
         return self._read(told)
 
     def _read(self, told: dict[str, Any]) -> Claims:

@@ -3,12 +3,9 @@
 import re
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from django.contrib.auth import SESSION_KEY
-from django.test import override_settings
 
 from accounts.models import SignedIn, Totp, User
 from accounts.sealing import seal
@@ -18,13 +15,6 @@ from tests.console.browser import Console
 
 PASSWORD = "correct horse battery"
 LOGIN, ME, CONSOLE = "/console/login/", "/console/me/", "/console/"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_hashes() -> Iterator[None]:
-    """What a password costs is another test's."""
-    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
-        yield
 
 
 def person(*, superuser: bool = True, email: str = "") -> User:

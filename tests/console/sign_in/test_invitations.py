@@ -11,17 +11,17 @@ from django.conf import LazySettings
 from django.db import connection
 from django.utils import timezone
 
-from accounts.models import Identity, Invitation, LoginAttempts, Membership, Organization, User
+from accounts.models import Identity, Invitation, Membership, Organization, User
 from accounts.roles import Role
 from accounts.sign_in import invitations
 from accounts.sign_in.invitations import MOST_A_DAY, NotGood
-from tests.console.sign_in.steps import Console, inside, is_in, is_known, log_in, person, quick_hashes
-from tests.console.sign_in.test_single_sign_on import idp, running_provider, sign_in
+from tests.console.browser import Console
+from tests.console.sign_in.steps import inside, is_in, is_known, log_in, person
+from tests.console.sign_in.test_single_sign_on import sign_in
 from tests.stage.cast import NOBODYS, Tenant
 from tests.stage.identity_provider import IdentityProvider
 from tests.stage.mailbox import Mailbox, mailbox
 
-assert quick_hashes and idp and running_provider
 INVITE, OPEN, ACCEPT = "/console/invitations/", "/console/invitation/", "/console/invitation/accept/"
 NEW = "a new pass phrase"
 
@@ -36,7 +36,6 @@ def server() -> Iterator[Mailbox]:
 @pytest.fixture
 def post(server: Mailbox, settings: LazySettings) -> Iterator[Mailbox]:
     """The mail server of the settings."""
-    LoginAttempts.objects.all().delete()
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
     server.mails.clear()

@@ -10,37 +10,18 @@ import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.sessions.models import Session
 
-from accounts.models import LoginAttempts, Passkey, User
+from accounts.models import Passkey, User
 from accounts.sign_in.passkeys import MOST
 from gateway.console.sign_in.entering import CHALLENGE
-from tests.console.sign_in.steps import (
-    CONSOLE,
-    LOGIN,
-    ME,
-    PASSWORD,
-    Console,
-    codes_on,
-    inside,
-    is_in,
-    is_known,
-    log_in,
-    person,
-    quick_hashes,
-)
+from tests.console.browser import Console
+from tests.console.sign_in.steps import CONSOLE, LOGIN, ME, PASSWORD, codes_on, inside, is_in, is_known, log_in, person
 from tests.console.window import Window, needs_a_browser, open_window
 from tests.stage.authenticator import PRESENT, Authenticator
 from tests.stage.product import running
 
-assert quick_hashes
 ADD, OPTIONS = "/console/me/passkeys/", "/console/me/passkeys/options/"
 ALONE, ALONE_OPTIONS = "/console/login/passkey/", "/console/login/passkey/options/"
 SECOND, SECOND_OPTIONS = "/console/login/second/", "/console/login/second/options/"
-
-
-@pytest.fixture(autouse=True)
-def nobody_has_tried(database: None) -> None:
-    """All of these come from one address."""
-    LoginAttempts.objects.all().delete()
 
 
 def options(client: Console, path: str) -> Any:
@@ -189,7 +170,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
         open_window(server.url.replace("127.0.0.1", "localhost")) as window,
     ):
         device = VirtualAuthenticatorOptions(has_resident_key=True, has_user_verification=True, is_user_verified=True)
-        window.driver.add_virtual_authenticator(device)  # type: ignore[no-untyped-call]
+        window.driver.add_virtual_authenticator(device)
         window.open(LOGIN)
         looked = {"login": faults(window)}
         window.type(username=user.username, password=PASSWORD)

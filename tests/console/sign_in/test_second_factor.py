@@ -13,17 +13,17 @@ from django.db import connection
 from django.urls import reverse
 
 from accounts.login_attempts import OF_CODES, TOGETHER, Attempt
-from accounts.models import LoginAttempts, RecoveryCode, Totp, User
+from accounts.models import RecoveryCode, Totp, User
 from accounts.sign_in import recovery_codes, totp
 from gateway.console.menu import NAVIGATION
 from gateway.console.sign_in.entering import HALF_WAY
 from routing.management.commands.reseal import reseal
+from tests.console.browser import Console
 from tests.console.sign_in.steps import (
     CONSOLE,
     LOGIN,
     ME,
     PASSWORD,
-    Console,
     code,
     codes_on,
     inside,
@@ -31,20 +31,12 @@ from tests.console.sign_in.steps import (
     is_known,
     log_in,
     person,
-    quick_hashes,
     seed_on,
     stale,
     with_app,
 )
 
-assert quick_hashes
 SECOND, APP, AGAIN = "/console/login/second/", "/console/me/app/", "/console/me/again/"
-
-
-@pytest.fixture(autouse=True)
-def nobody_has_tried(database: None) -> None:
-    """All of these come from one address."""
-    LoginAttempts.objects.all().delete()
 
 
 def test_an_app_is_added_and_asked_for_from_then_on() -> None:
