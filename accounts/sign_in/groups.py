@@ -11,11 +11,11 @@ from hashlib import sha256
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import Identity, Membership, Organization, User
 from accounts.roles import Role
+from accounts.sign_in.beforehand import seeing_all
 
 OPERATOR = "operator"
 MOST_GROUPS = 2000  # of a claim; the others are not looked at
@@ -78,7 +78,7 @@ def grants_of(groups: Iterable[str]) -> Grants:
     return Grants(operator, roles)
 
 
-@transaction.atomic
+@seeing_all()
 def person_of(claims: Claims, invited: str = "") -> User:
     """Whose `claims` are, with what their groups give. Raises `NobodyHere`.
 

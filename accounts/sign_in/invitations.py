@@ -9,7 +9,7 @@ from secrets import token_urlsafe
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -17,6 +17,7 @@ from django.utils import timezone
 from accounts.keys import digest, digests
 from accounts.models import Invitation, Membership, Organization, User
 from accounts.roles import Role
+from accounts.sign_in.beforehand import seeing_all
 
 GOOD_FOR = timedelta(days=7)
 KEPT_FOR = timedelta(days=90)
@@ -44,9 +45,10 @@ def may_invite(user: User) -> QuerySet[Organization]:
 @transaction.atomic
 def offer(by: User, organization: Organization, email: str, role: str) -> tuple[Invitation, str]:
     """An invitation and its token. Raises `CannotInvite`."""
-    # Who invites to it at the same time waits, and meets the bound.
-    if not may_invite(by).select_for_update(of=("self",), no_key=True).filter(pk=organization.pk).exists():
+    if not may_invite(by).filter(pk=organization.pk).exists():
         raise CannotInvite("This is not yours to offer.")
+    with connection.cursor() as cursor:  # who invites to it at the same time waits, and meets the bound
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"invitations {organization.pk}"])
     if Membership.objects.filter(organization=organization, user__email__iexact=email).exists():
         raise CannotInvite("This person is a member already.")
     now = timezone.now()
@@ -86,6 +88,7 @@ def by_token(token: str) -> Invitation:
     return good(found.pk)
 
 
+@seeing_all()
 def good(pk: UUID | str) -> Invitation:
     """The invitation, if it may be accepted at this moment. Raises `NotGood`."""
     found = Invitation.objects.filter(open_now(), pk=pk).select_related("organization", "invited_by").first()
@@ -94,7 +97,7 @@ def good(pk: UUID | str) -> Invitation:
     return found
 
 
-@transaction.atomic
+@seeing_all()
 def accept(invitation: Invitation, user: User) -> None:
     """Makes `user`, whose address it must be, the member that was offered. Raises `NotGood`.
 
@@ -114,7 +117,7 @@ def accept(invitation: Invitation, user: User) -> None:
         user.is_staff = True
 
 
-@transaction.atomic
+@seeing_all()
 def accept_anew(invitation: Invitation, password: str) -> User:
     """Makes the person who was invited, with this password, and accepts for them. Raises `NotGood`."""
     # The row is held to the end: of two at a time one makes the person.

@@ -85,10 +85,10 @@ class Provider:
         endpoint = self._known().authorization
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(words, quote_via=quote)}", kept
 
-    def claims(self, kept: dict[str, Any] | None, given: dict[str, str], callback: str) -> Claims:
+    def claims(self, kept: dict[str, Any], given: dict[str, str], callback: str) -> Claims:
         """Who has come back with `given`. `kept` is what `leave` gave, and is used once. Raises `Refused`."""
-        if not kept or not 0 <= kept["until"] - time.time() <= SIGN_IN_SECONDS:
-            raise Refused("nobody was sent there, or too long ago")
+        if not 0 <= kept["until"] - time.time() <= SIGN_IN_SECONDS:
+            raise Refused("it was too long ago")
         if not _same(kept["state"], given.get("state", "")):
             raise Refused("the state is another one")
         # RFC 9207: who answers says so.

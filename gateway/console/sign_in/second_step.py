@@ -133,6 +133,8 @@ def _password(request: HttpRequest, user: User) -> str | HttpResponse:
 def _signed(request: HttpRequest, user: User | None) -> Passkey | None:
     """The passkey that has signed this form's answer: `user`'s, or anybody's. The challenge is gone with it."""
     challenge = request.session.pop(entering.CHALLENGE, None)
+    if challenge is None:  # anybody may send this form, as often as they like: nothing is noted of it
+        return None
     try:
         answer = request.POST.get("credential", "")
         return passkeys.used(entering.site_of(request), user, challenge, _purpose(user), answer)

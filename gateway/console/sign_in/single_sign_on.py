@@ -19,6 +19,7 @@ from gateway.console.sign_in.second_step import BEGUN
 from routing.outside import outside
 
 KEPT = "single_sign_on"
+AGAIN, NO_ACCESS = "Signing in there did not work. Begin again.", "You have no access here. Ask for an invitation."
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +47,16 @@ def back(request: HttpRequest) -> HttpResponseBase:
     """Takes somebody in who comes back from the provider."""
     provider, address = _provider(), entering.address_of(request)
     kept = request.session.pop(KEPT, None)
+    if kept is None:  # anybody may ask for this page, as often as they like: nothing is kept of it
+        return _failed(request, AGAIN, 403)
     request.session.save()  # good for one answer, whatever becomes of this one
     try:
         claims = provider.claims(kept, {name: request.GET[name] for name in request.GET}, _callback(request))
     except oidc.Refused as error:
-        logger.warning("single sign-on: %s", error)
         note("was refused after single sign-on", None, address, why=str(error)[:200])
-        return _failed(request, "Signing in there did not work. Begin again.", 403)
-    after = (kept or {}).get("after", "")
-    if kept and kept["again"]:
+        return _failed(request, AGAIN, 403)
+    after = kept["after"]
+    if kept["again"]:
         return _again(request, claims, after)
     invitation = invited(request)
     try:
@@ -64,12 +66,12 @@ def back(request: HttpRequest) -> HttpResponseBase:
             note("accepted an invitation", user, address, organization=invitation.organization.slug)
     except (groups.NobodyHere, invitations.NotGood) as error:
         note("was refused after single sign-on", None, address, subject=claims.subject, why=str(error))
-        return _failed(request, "You have no access here. Ask for an invitation.", 403)
+        return _failed(request, NO_ACCESS, 403)
     except IntegrityError:  # another window of theirs was quicker
-        return _failed(request, "Signing in there did not work. Begin again.", 409)
+        return _failed(request, AGAIN, 409)
     if not entering.may_enter(user):
         note("was refused after single sign-on", user, address, why="not let in")
-        return _failed(request, "You have no access here. Ask for an invitation.", 403)
+        return _failed(request, NO_ACCESS, 403)
     request.session.pop(INVITED, None)
     return entering.first_step(request, user, "single sign-on", after=after, whole=settings.OIDC_PROVES_SECOND_FACTOR)
 

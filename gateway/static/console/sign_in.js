@@ -36,8 +36,9 @@
         form.elements.credential.value = JSON.stringify((await ask(form)).toJSON());
         form.submit();
       } catch (error) {
-        const known = error instanceof DOMException;
-        tell(form, known ? "No passkey was given. You can try again." : error.message);
+        const none = "No passkey was given. You can try again.";
+        const where = "Passkeys need this console's host name, and https (or localhost).";
+        tell(form, error.name === "SecurityError" ? where : error instanceof DOMException ? none : error.message);
       }
     });
   }

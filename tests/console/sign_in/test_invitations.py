@@ -66,7 +66,10 @@ def opened(token: str, client: Console | None = None) -> tuple[Console, Any]:
     return client, client.post(OPEN, {"token": token}, follow=True)
 
 
-def test_it_is_mailed_and_makes_the_member_that_was_offered(post: Mailbox, alice: Tenant) -> None:
+def test_it_is_mailed_and_makes_the_member_that_was_offered(
+    post: Mailbox, alice: Tenant, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     owner, mail = owner_of(alice), f"bob-{alice.organization.slug}@example.com"
     client = inside(owner)
     assert invite(client, alice, mail, "finance")["Location"] == INVITE
@@ -95,6 +98,7 @@ def test_it_is_mailed_and_makes_the_member_that_was_offered(post: Mailbox, alice
     again, page = opened(found[1])
     assert page.status_code == 404 and "not good any more" in page.content.decode()
     assert again.get(ACCEPT).status_code == 404
+    assert f"'{mail}' accepted an invitation" in caplog.text and found[1] not in caplog.text and NEW not in caplog.text
 
 
 @pytest.mark.parametrize("what", ["expired", "taken back", "replaced", "demoted", "disabled", "organization off"])

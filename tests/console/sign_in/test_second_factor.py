@@ -39,7 +39,8 @@ from tests.console.sign_in.steps import (
 SECOND, APP, AGAIN = "/console/login/second/", "/console/me/app/", "/console/me/again/"
 
 
-def test_an_app_is_added_and_asked_for_from_then_on() -> None:
+def test_an_app_is_added_and_asked_for_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     user = person()
     client, _ = log_in(user)
     elsewhere, _ = log_in(user)
@@ -65,6 +66,10 @@ def test_an_app_is_added_and_asked_for_from_then_on() -> None:
     assert is_in(browser) and browser.session.session_key != half
     assert not Session.objects.filter(pk=half).exists()
     assert browser.get(SECOND)["Location"] == LOGIN  # and is no way in any more
+    told = caplog.text
+    assert f"'{user.username}' signed in from 127.0.0.1, how 'password, authenticator app'" in told
+    assert "sent a wrong code from" in told
+    assert not [one for one in (seed, PASSWORD, *codes_on(shown), code(seed), code(seed, 1)) if one in told]
 
 
 def test_a_code_is_good_once_whoever_sends_it_at_the_same_time() -> None:

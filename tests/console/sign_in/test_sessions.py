@@ -1,17 +1,22 @@
 """Sessions: seen, ended one by one or together, with a password, and by nobody else."""
 
 import re
+import subprocess
+import sys
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.sessions.models import Session
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.models import SignedIn, User
 from accounts.sign_in import sessions
+from accounts.sign_in.beforehand import seeing_all
 from tests.console.browser import Console
 from tests.console.sign_in.steps import ME, PASSWORD, inside, is_in, is_known, log_in, person
+from tests.stage.product import ROOT, environment
 
 END = "/console/me/sessions/"
 PHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) AppleWebKit/605 Version/19.0 Safari/604.1 \x1b[31m<b>"
@@ -124,3 +129,31 @@ def test_the_api_has_no_business_with_how_people_sign_in() -> None:
             [list(tables)],
         )
         assert cursor.fetchone() == (0,)
+
+
+def test_a_gateway_alone_loads_nothing_of_it() -> None:
+    code = """
+import sys
+import gateway.door.handler
+print(sorted({"fido2", "segno", "jwt", "gateway.console.sign_in", "unfold"} & set(sys.modules)))
+"""
+    env = environment(SERVE="gateway")
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+    assert told.stdout == "[]\n"
+
+
+def test_what_is_done_before_somebody_is_in_sees_all_and_nothing_after_it() -> None:
+    def sees() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("select coalesce(current_setting('meterline.sees', true), '')")
+            (found,) = cursor.fetchone()
+        return str(found)
+
+    assert sees() == ""
+    with seeing_all(), seeing_all():
+        assert sees() == "all"
+    assert sees() == ""
+    with transaction.atomic():
+        with suppress(ZeroDivisionError), seeing_all():
+            raise ZeroDivisionError
+        assert sees() == ""
