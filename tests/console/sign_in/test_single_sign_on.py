@@ -150,10 +150,12 @@ def test_an_answer_is_for_the_browser_that_was_sent_and_good_once(idp: IdentityP
     client, stranger = Console(), Console()
     answer = idp.sign_in(away(client), "dave")
     away(stranger)
+    sent = len(idp.tokens)
     for other in (stranger, Console()):  # somebody signs the victim in as themselves
         assert back(other, answer).status_code == 403 and not is_known(other)
     assert back(client, answer.replace("state=", "state=x")).status_code == 403 and not is_known(client)
     assert back(client, answer).status_code == 403 and not is_known(client)  # used up
+    assert len(idp.tokens) == sent  # the code was not even sent on
     client, _ = sign_in(idp, "dave")
     assert is_in(client)
     client = Console()
