@@ -13,6 +13,8 @@ from django.db import connection
 
 WINDOW_SECONDS = 15 * 60
 TOGETHER, OF_NETWORK, OF_ACCOUNT = 5, 20, 100
+BEGUN = 200  # of a network, for nothing is guessed there: each is a row for some minutes
+OF_CODES = 10  # second factors are tried by those alone who have the password
 KNOWN_DAYS = 90  # how long a success is remembered
 
 # A window that begins later than in a moment is of before the clock was set back.
@@ -39,12 +41,18 @@ FORGET = """
 
 
 class Attempt:
-    """An attempt to log in as `name` from `address`, which may be unknown: empty."""
+    """An attempt to log in as `name` from `address`, which may be unknown: empty.
 
-    def __init__(self, name: str, address: str) -> None:
+    What is no password is of another `kind`, and counted apart: a second factor's few digits, of which an account takes
+    `OF_CODES` from everywhere.
+    """
+
+    def __init__(self, name: str, address: str, kind: str = "") -> None:
         account, network = sha256(name.casefold().encode("utf-8", "replace")).hexdigest()[:32], _network(address)
+        account, network = (f"{kind}:{one}" if kind else one for one in (account, network))
         self._together = f"{account} {network}"
-        self._limits = ((self._together, TOGETHER), (network, OF_NETWORK), (account, OF_ACCOUNT))
+        of_account = OF_CODES if kind else OF_ACCOUNT
+        self._limits = ((self._together, TOGETHER), (network, OF_NETWORK), (account, of_account))
 
     def begin(self) -> int:
         """Counts it. Gives the seconds until it may be made anew, 0: now."""
@@ -64,6 +72,14 @@ class Attempt:
             places = [place for place, _ in self._limits]
             cursor.execute(SUCCEEDED, {"together": self._together, "places": places})
             cursor.execute(FORGET, {"days": KNOWN_DAYS})
+
+
+def crowded(address: str, kind: str) -> int:
+    """Counts what anybody may have begun: a challenge, a way to the provider. The seconds until more may be; 0: now."""
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT, {"place": f"{kind}:{_network(address)}", "window": WINDOW_SECONDS, "days": KNOWN_DAYS})
+        begun, left, _ = cursor.fetchone()
+    return max(1, int(left)) if begun > BEGUN else 0
 
 
 def _network(address: str) -> str:

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
+from accounts import sealing
 from accounts.roles import Role
 
 slug_validator = RegexValidator(
@@ -246,3 +247,106 @@ class LoginAttempts(models.Model):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.failures}"
+
+
+class Totp(models.Model):
+    """A person's authenticator app (RFC 6238). `last_step` is the window of 30 s whose code was used last."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="totp")
+    sealed = models.TextField(editable=False)
+    last_step = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()}: authenticator app"
+
+    def place(self) -> str:
+        """What the seed is sealed for: this person's row."""
+        return f"accounts_totp {self.user_id}"
+
+    def secret(self) -> str:
+        """The seed, in base32. Raises `accounts.sealing.CannotOpen`."""
+        return sealing.open_sealed(self.sealed, self.place())
+
+
+class RecoveryCode(models.Model):
+    """A code that stands in for a lost second factor, once: its use deletes it."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
+    digest = models.BinaryField(max_length=32)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()}: recovery code"
+
+
+class Passkey(models.Model):
+    """A public key that a person's device signs with (WebAuthn). `credential` is as the device attested it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="passkeys")
+    credential_id = models.BinaryField(max_length=1023, unique=True)
+    credential = models.BinaryField(max_length=4096)
+    sign_count = models.BigIntegerField(default=0)
+    name = models.CharField(max_length=64)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()}: {self.name}"
+
+
+class Identity(models.Model):
+    """Who a person is at an identity provider, and what its groups have `granted` here (`accounts.sign_in.groups`)."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="identities")
+    issuer = models.CharField(max_length=255)
+    subject = models.CharField(max_length=255)
+    granted = models.JSONField(default=dict)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()}: {self.subject} at {self.issuer}"
+
+
+class Invitation(models.Model):
+    """A membership offered to whoever reads the mail of an address. Its token is in that mail; here is its digest."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    email = models.EmailField()
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="invitations")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    digest = models.BinaryField(max_length=32, unique=True)
+    invited_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    accepted_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["organization", "-created_at"], name="invitation_by_organization")]
+
+    def __str__(self) -> str:
+        return f"{self.email}: {self.role} of {self.organization.slug}"
+
+
+class SignedIn(models.Model):
+    """A session in which a person has signed in: goes with its row of `django_session`, by the database's own doing."""
+
+    session_key = models.CharField(primary_key=True, max_length=40)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="signed_in")
+    address = models.CharField(max_length=45)
+    device = models.CharField(max_length=200)
+    begun_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()}: {self.device}"

@@ -8,7 +8,9 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 
-from routing.base_url import BadUrl
+from accounts.sign_in.factors import OPERATORS, OPTIONAL, REQUIRED
+from accounts.sign_in.groups import BadMapping, read_mapping
+from routing.base_url import BadUrl, parse_base_url
 from routing.egress import parse_allow
 
 
@@ -80,6 +82,30 @@ def the_default_dialect_exists(app_configs: Any, **kwargs: Any) -> list[CheckMes
         return []
     known = ", ".join(settings.DIALECTS)
     return [Error(f"DEFAULT_DIALECT is {settings.DEFAULT_DIALECT!r}.", hint=f"Use {known}.", id="gateway.E006")]
+
+
+@register()
+def signing_in_is_set_up(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Errors for settings of signing in that mean nothing, or leave no way in."""
+    found: list[CheckMessage] = []
+    ways = (OPTIONAL, OPERATORS, REQUIRED)
+    if settings.CONSOLE_SECOND_FACTOR not in ways:
+        told = f"CONSOLE_SECOND_FACTOR is {settings.CONSOLE_SECOND_FACTOR!r}."
+        found.append(Error(told, hint=f"Use one of {', '.join(ways)}.", id="gateway.E007"))
+    if settings.OIDC_ISSUER:
+        try:
+            parse_base_url(settings.OIDC_ISSUER)
+        except BadUrl as error:
+            found.append(Error(f"OIDC_ISSUER: {error}", hint="Such as https://login.example.com.", id="gateway.E008"))
+        if not settings.OIDC_CLIENT_ID or not settings.OIDC_CLIENT_SECRET or "openid" not in settings.OIDC_SCOPES:
+            told = "OIDC_ISSUER is set, but OIDC_CLIENT_ID or OIDC_CLIENT_SECRET is not, or OIDC_SCOPES lacks openid."
+            found.append(Error(told, hint="The provider's administrator has both.", id="gateway.E009"))
+    try:
+        read_mapping(settings.OIDC_GROUPS)
+    except BadMapping as error:
+        hint = """As in '{"llm-admins": "operator", "acme": ["developer@acme"]}'."""
+        found.append(Error(f"OIDC_GROUPS: {error}.", hint=hint, id="gateway.E010"))
+    return found
 
 
 def _secret_key() -> str:

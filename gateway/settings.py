@@ -5,6 +5,7 @@ as whom Django's ORM speaks in this process: `owner` (migrations, manage.py), `a
 requests). The API's own connections always speak as `app`, whatever the ORM does.
 """
 
+import json
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -174,6 +175,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "gateway.console.sign_in.rules.SignInRules",
     "gateway.console.frame.SecurityHeaders",
     "gateway.console.refusals.DatabaseRefusals",
 ]
@@ -227,6 +229,23 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
+# --- signing in to the console --------------------------------------------------------------------------------------
+# Who must have a second factor: nobody (`optional`), `operators`, or everybody (`required`).
+CONSOLE_SECOND_FACTOR = env.str("CONSOLE_SECOND_FACTOR", default="optional")
+# Off: people come in by single sign-on or a passkey alone.
+CONSOLE_PASSWORDS = env.bool("CONSOLE_PASSWORDS", default=True)
+# Single sign-on by OpenID Connect: on where an issuer is named. Its groups give what OIDC_GROUPS says and nothing else:
+# {"group": "operator" or "role@organization", or a list of these}.
+OIDC_ISSUER = env.str("OIDC_ISSUER", default="")
+OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", default="")
+OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", default="")
+OIDC_NAME = env.str("OIDC_NAME", default="single sign-on")
+OIDC_SCOPES: list[str] = env.list("OIDC_SCOPES", default=["openid", "email", "profile"])
+OIDC_GROUPS_CLAIM = env.str("OIDC_GROUPS_CLAIM", default="groups")
+OIDC_GROUPS = json.loads(env.str("OIDC_GROUPS", default="") or "{}")
+# The provider sees to a second factor itself; off: ours is asked for after it, where there is one or must be.
+OIDC_PROVES_SECOND_FACTOR = env.bool("OIDC_PROVES_SECOND_FACTOR", default=False)
+
 # --- Celery: statistics and housekeeping; money never waits for it --------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False  # its lines are shaped as all others
@@ -236,7 +255,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TIMEZONE = "UTC"
 
-# --- mail: the budgets' alerts ---------------------------------------------------------------------------------------
+# --- mail: the budgets' alerts, invitations --------------------------------------------------------------------------
 # Without a server none is sent, and each alert by mail says so.
 EMAIL_HOST = env.str("EMAIL_HOST", default="")
 EMAIL_PORT = env.int("EMAIL_PORT", default=25)
@@ -259,6 +278,7 @@ UNFOLD = {
     "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
     "DASHBOARD_CALLBACK": "gateway.console.frame.overview",
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
+    "ACCOUNT": {"navigation": [{"title": "Sign-in and sessions", "link": "/console/me/"}]},
 }
 
 # Lines with time, level and logger: as JSON, or as text for a person who watches.
@@ -271,6 +291,6 @@ LOGGING = {
     "formatters": {"lines": {"()": "gateway.wire.log_lines.formatter", "text": LOG_FORMAT == "text"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
     # They would tell each URL that is dialled, and who knows a webhook's may call it.
-    "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
+    "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}, "fido2": {"level": "WARNING"}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
 }

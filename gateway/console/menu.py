@@ -25,6 +25,7 @@ NAVIGATION = (
             ("Keys", "key", "admin:accounts_apikey_changelist"),
             ("Files", "draft", "admin:gateway_storedfile_changelist"),
             ("People", "person", "admin:accounts_user_changelist"),
+            ("Invitations", "mail", "invite"),
         ),
     ),
     (

@@ -6,7 +6,7 @@ from django.views.generic import RedirectView
 
 from billing.console import end_users, spend
 from gateway.console import health_board, model_board
-from gateway.console.login import login
+from gateway.console.sign_in.urls import urlpatterns as sign_in
 
 urlpatterns = [
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
@@ -18,7 +18,7 @@ urlpatterns = [
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
     path("console/end-users/", admin.site.admin_view(end_users.page), name="end_users"),
-    path("console/login/", login),
+    *sign_in,
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

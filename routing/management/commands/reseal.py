@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
+from accounts.models import Totp
 from accounts.sealing import CannotOpen, is_current, seal
 from billing.models import BillSource, ExportSchedule, Recipient
 from routing.models import Credential
@@ -22,13 +23,15 @@ TABLES: dict[type[Model], tuple[str, ...]] = {
     Recipient: ("organization",),
     ExportSchedule: ("organization",),
     BillSource: (),
+    Totp: ("user",),
 }
 
 
 class Command(BaseCommand):
     help = (
-        "Seals provider credentials, the secrets of webhooks and bills, and the keys of buckets under the first "
-        "sealing key. May be stopped and run again at any time: what is sealed already is passed over."
+        "Seals provider credentials, the secrets of webhooks and bills, the keys of buckets and the seeds of "
+        "authenticator apps under the first sealing key. May be stopped and run again at any time: what is sealed "
+        "already is passed over."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,0 +1,152 @@
+"""Single sign-on's people: whose an identity is, and what its groups give.
+
+Groups count that `OIDC_GROUPS` names, and no other: each gives what it is mapped to, from one sign-in to the next. What
+a group has given is noted with the identity, and taken again once it is no longer claimed. What people were given by
+hand is not touched: neither taken, nor made more or less.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from accounts.models import Identity, Membership, Organization, User
+from accounts.roles import Role
+from accounts.sign_in.beforehand import seeing_all
+
+OPERATOR = "operator"
+MOST_GROUPS = 2000  # of a claim; the others are not looked at
+
+
+class BadMapping(ValueError):
+    """OIDC_GROUPS is not `{"group": "operator" or "role@organization", or a list of these}`."""
+
+
+class NobodyHere(Exception):
+    """The identity is nobody's here, and no group of it gives anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a provider has said of somebody. `email` is empty unless the provider has verified it."""
+
+    issuer: str
+    subject: str
+    email: str = ""
+    name: str = ""
+    groups: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What groups give: operator's rights, and a role by organization's slug."""
+
+    operator: bool
+    roles: Mapping[str, str]
+
+
+def read_mapping(mapping: Any) -> dict[str, tuple[str, ...]]:
+    """What each group gives, in the order of the setting. Raises `BadMapping`."""
+    if not isinstance(mapping, dict):
+        raise BadMapping("it is no object of groups")
+    found = {}
+    for group, given in mapping.items():
+        targets = tuple(given) if isinstance(given, list) else (given,)
+        for target in targets:
+            role, at, slug = target.partition("@") if isinstance(target, str) else ("", "", "")
+            if target != OPERATOR and not (at and slug and role in Role.values):
+                raise BadMapping(
+                    f"{group!r} gives {target!r}: say operator or one of {', '.join(Role.values)}, @, a slug"
+                )
+        found[str(group)] = targets
+    return found
+
+
+def grants_of(groups: Iterable[str]) -> Grants:
+    """What these groups give together. Of an organization's roles the one counts that the mapping names first."""
+    claimed, operator, roles = set(groups), False, dict[str, str]()
+    for group, targets in read_mapping(settings.OIDC_GROUPS).items():
+        for target in targets if group in claimed else ():
+            if target == OPERATOR:
+                operator = True
+            else:
+                role, _, slug = target.partition("@")
+                roles.setdefault(slug, role)
+    return Grants(operator, roles)
+
+
+@seeing_all()
+def person_of(claims: Claims, invited: str = "") -> User:
+    """Whose `claims` are, with what their groups give. Raises `NobodyHere`.
+
+    It is whom they were before; else the one active person with their verified address; else somebody new, where a
+    group gives something, or who was `invited` by that address.
+    """
+    grants = grants_of(claims.groups)
+    identity = Identity.objects.filter(issuer=claims.issuer, subject=claims.subject).first()
+    if identity is None:
+        user = _by_address(claims.email) or _made(claims, grants, invited)
+        # Whoever comes by it at the same time waits for the unique row, and has this one then.
+        identity, _ = Identity.objects.get_or_create(
+            issuer=claims.issuer, subject=claims.subject, defaults={"user": user}
+        )
+    identity = Identity.objects.select_for_update(of=("self",)).select_related("user").get(pk=identity.pk)
+    _grant(identity, grants)
+    identity.last_used_at = timezone.now()
+    identity.save(update_fields=["granted", "last_used_at"])
+    return identity.user
+
+
+def _by_address(email: str) -> User | None:
+    """The person with this address, where there is one alone: who has it twice is asked nothing, and let in nowhere."""
+    found = list(User.objects.filter(email__iexact=email)[:2]) if email else []
+    if len(found) > 1:
+        raise NobodyHere("several people have this address")
+    return found[0] if found else None
+
+
+def _made(claims: Claims, grants: Grants, invited: str) -> User:
+    is_invited = bool(invited) and claims.email.casefold() == invited.casefold()
+    slugs = set(Organization.objects.filter(slug__in=grants.roles, active=True).values_list("slug", flat=True))
+    if not (grants.operator or slugs or is_invited):
+        raise NobodyHere("no group of theirs gives anything here")
+    name = claims.email
+    if not name or len(name) > 150 or User.objects.filter(username__iexact=name).exists():
+        name = f"sso-{sha256(f'{claims.issuer} {claims.subject}'.encode()).hexdigest()[:16]}"
+    first, _, last = claims.name.partition(" ")
+    user = User(username=name, email=claims.email, first_name=first[:150], last_name=last[:150], is_staff=True)
+    user.set_unusable_password()
+    user.save()
+    return user
+
+
+def _grant(identity: Identity, grants: Grants) -> None:
+    """Makes what groups gave into what they give."""
+    user, before = identity.user, identity.granted
+    operator = bool(before.get("operator"))
+    if grants.operator and not user.is_superuser:
+        User.objects.filter(pk=user.pk).update(is_superuser=True, is_staff=True)
+        user.is_superuser = user.is_staff = operator = True
+    elif not grants.operator and operator:
+        User.objects.filter(pk=user.pk).update(is_superuser=False)
+        user.is_superuser = operator = False
+    given: dict[str, str] = dict(before.get("roles", {}))  # by the organization's id
+    wanted = {str(one.pk): grants.roles[one.slug] for one in Organization.objects.filter(slug__in=grants.roles)}
+    held = {str(one.organization_id): one for one in user.memberships.select_for_update(of=("self",))}
+    for organization, role in list(given.items()):
+        row = held.get(organization)
+        if row is None or row.role != role:  # somebody has changed it by hand: it is theirs from now on
+            del given[organization]
+        elif organization not in wanted:
+            row.delete()
+            del given[organization]
+        elif wanted[organization] != role:
+            row.role = given[organization] = wanted[organization]
+            row.save(update_fields=["role"])
+    for organization in wanted.keys() - held.keys():
+        Membership.objects.create(user=user, organization_id=organization, role=wanted[organization])
+        given[organization] = wanted[organization]
+    identity.granted = {"operator": operator, "roles": given}
