@@ -250,15 +250,15 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
         about to write beside this page, such as when a key was revoked, must be as they will be.
         """
         row = super().get_object(request, object_id, from_field)
-        saves = row and request.method == "POST" and transaction.get_connection().in_atomic_block
-        if saves and self.has_change_permission(request, row):
+        saves = request.method == "POST" and transaction.get_connection().in_atomic_block
+        if row and saves and self.has_change_permission(request, row):
             self.model._base_manager.select_for_update().filter(pk=row.pk).values("pk").first()
             row = super().get_object(request, object_id, from_field)
         return row
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """The form of a row; it is not saved over what somebody else has saved since it was opened."""
-        form = super().get_form(request, obj, change, **kwargs)
+        form: Any = super().get_form(request, obj, change, **kwargs)
         seen = request.POST.get("seen")
         if not (change and obj and seen):
             return form
@@ -280,7 +280,7 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
         shown = [(self.model._base_manager.filter(pk=obj.pk), form)]
         for inline in self.get_inline_instances(request, obj):
             if inline.has_change_permission(request, obj):
-                rows = inline.get_formset(request, obj)
+                rows: Any = inline.get_formset(request, obj)
                 shown.append((inline.model._base_manager.filter(**{rows.fk.name: obj}), rows.form))
         found = [_columns(rows.select_for_update() if locked else rows, its_form) for rows, its_form in shown]
         return sha256(repr(found).encode()).hexdigest()

@@ -91,7 +91,7 @@ def test_a_dismissed_one_changes_nothing(alice: Tenant, tariff: Tariff) -> None:
     assert judge(row, "ann", accept=False)
     assert not judge(row, "bob", accept=True)
     said = Judgement.objects.get(pk=row.pk)
-    assert (said.decision, said.charge_change, said.cost_change) == ("dismissed", 0, 0)
+    assert (said.decision, said.charge_change, said.cost_change) == ("dismissed", Decimal(0), Decimal(0))
     assert said.run is None
     assert posted(alice) == []
 
