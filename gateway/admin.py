@@ -9,12 +9,12 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
+from accounts.access.table import Verb
 from accounts.admin import ApiKeyPage, NewKeyForm
-from accounts.console import Page, ReadOnly, is_operator
+from accounts.console import Page, ReadOnly, RelatedFilter
 from accounts.models import ApiKey
 from billing.admin import BudgetPage, SubjectForm
 from billing.models import Budget, Delivery, ExportSchedule, Recipient, StoredExport
@@ -88,7 +88,7 @@ class FilePage(ReadOnly, Page):
     """Uploaded files, to look for and to delete. Their content is sealed, and the console's role may not read it."""
 
     list_display = ("api_id", "filename", "project", "purpose", "size", "created_at", "expires_at")
-    list_filter = ("purpose", ("project__organization", AutocompleteSelectFilter))
+    list_filter = ("purpose", ("project__organization", RelatedFilter))
     search_fields = ("filename", "project__slug", "project__organization__slug")
     search_help_text = "A file's id, name, project or organization"
     ordering = ("-id",)
@@ -122,4 +122,4 @@ class FilePage(ReadOnly, Page):
 
     def has_delete_permission(self, request: HttpRequest, obj: StoredFile | None = None) -> bool:
         """What a tenant may delete the operator may too."""
-        return is_operator(request)
+        return self._may(request, Verb.DELETE, obj)

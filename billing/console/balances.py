@@ -9,7 +9,6 @@ from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
@@ -18,7 +17,7 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from accounts.console import NeverDeleted, Page, money, plain
+from accounts.console import NeverDeleted, Page, RelatedFilter, money, plain
 from accounts.models import Organization
 from billing.credits import BALANCE, GIVABLE
 from billing.models import Counter, Credit, CreditKind, Prepaid
@@ -100,7 +99,7 @@ class BalancePage(NeverDeleted, Page):
     """Who is prepaid, and what is left. Adding is giving a credit, which nothing changes: another one corrects it."""
 
     list_display = ("organization", "left", "held", "granted_at", "since", "alerts_shown")
-    list_filter = (("organization", AutocompleteSelectFilter),)
+    list_filter = (("organization", RelatedFilter),)
     list_select_related = ("organization",)
     search_fields = ("organization__slug",)
     ordering = ("organization__slug",)

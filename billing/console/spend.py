@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
-from accounts.console import dollars, is_operator, money, number, plain
+from accounts.console import dollars, money, number, plain, sees_books
 from accounts.models import ApiKey, Organization, Project
 from billing.closings import month_after
 from billing.exports.csv_file import CsvFile
@@ -152,7 +152,7 @@ def _id(text: str) -> UUID | None:
 
 def page(request: HttpRequest) -> HttpResponse:
     """GET: the page; `rows` has usage rows read however many they are."""
-    if not is_operator(request):
+    if not sees_books(request):
         raise PermissionDenied
     now = timezone.now()
     context: dict[str, Any] = {
@@ -178,7 +178,7 @@ def _nothing(request: HttpRequest, context: dict[str, Any], words: str) -> HttpR
 
 def export(request: HttpRequest) -> HttpResponseBase:
     """GET: the page's lines as CSV, or as `format` says, all of them; back to the page where they are too many."""
-    if not is_operator(request):
+    if not sees_books(request):
         raise PermissionDenied
     try:
         asked = asked_for(request.GET.dict(), request.GET.getlist("by"), timezone.now().date())

@@ -21,6 +21,7 @@ NAVIGATION = (
             ("Keys", "key", "admin:accounts_apikey_changelist"),
             ("Files", "draft", "admin:gateway_storedfile_changelist"),
             ("People", "person", "admin:accounts_user_changelist"),
+            ("Members", "group", "admin:accounts_membership_changelist"),
         ),
     ),
     (
