@@ -182,7 +182,7 @@ class ProjectPage(NeverDeleted, Page):
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         return ("id", "created_at", *(("organization",) if obj else ()))
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("organization")
 
 
@@ -310,7 +310,7 @@ class ApiKeyPage(NeverDeleted, Page):
         made: Any = super().get_form(request, obj, change, **({} if obj else {"form": self.add_form}), **kwargs)
         access = access_of(request)
 
-        class Checked(made):  # type: ignore[misc]  # a class of this request's own
+        class Checked(made):  # a class of this request's own
             def clean(self) -> dict[str, Any]:
                 cleaned: dict[str, Any] = super().clean() or self.cleaned_data
                 if self.instance.project_id or "project" in cleaned:
@@ -333,7 +333,7 @@ class ApiKeyPage(NeverDeleted, Page):
         own = access_of(request).role_in(obj.project.organization_id) is Role.DEVELOPER
         return ("id", "prefix", "state", "project", "created_at", "revoked_at", *(("owner",) if own else ()))
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("project__organization", "owner")
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:

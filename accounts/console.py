@@ -10,6 +10,7 @@ from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import get_fields_from_path
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.forms.utils import pretty_name
 from django.http import HttpRequest
@@ -191,11 +192,11 @@ class ByRole:
     """For admins and inlines: rows and rights are what `accounts.access` says of the model; permissions held in rows
     count for nothing.
 
-    `model`: the admin's or inline's. `concealed`: fields that are not for members of organizations to see.
+    `model`: the admin's or inline's. `concealed`: fields and filters that are not for members of organizations to see.
     """
 
     model: type[models.Model]
-    concealed: tuple[str, ...] = ()
+    concealed: tuple[Any, ...] = ()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self._may(request, Verb.VIEW)
@@ -241,7 +242,13 @@ class ByRole:
         """The fields that the person may see, by section; a section of none is left out."""
         access = access_of(request)
         found = super().get_fieldsets(request, obj)  # type: ignore[misc]
-        kept = [(title, {**said, "fields": self.shown_to(access, said["fields"])}) for title, said in found]
+        hidden = (
+            () if self.has_change_permission(request, obj) or obj is None else ("secret",)
+        )  # read, it would be told
+        kept = [
+            (title, {**said, "fields": [one for one in self.shown_to(access, said["fields"]) if one not in hidden]})
+            for title, said in found
+        ]
         return [(title, said) for title, said in kept if said["fields"]]
 
 
@@ -289,6 +296,12 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeptList
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        """What was done to a row that the person may see; of a model that is not for them: refused, not missing."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return super().history_view(request, object_id, extra_context)
 
     def get_list_display(self, request: HttpRequest) -> Any:
         return self.shown_to(access_of(request), super().get_list_display(request))

@@ -14,7 +14,6 @@ from django.db.models import (
     Func,
     OuterRef,
     Q,
-    QuerySet,
     Subquery,
     Sum,
     UUIDField,
@@ -103,7 +102,7 @@ class SubjectPage(Page):
     list_select_related = ("organization", "project__organization", "key__project__organization")
     chosen_once: tuple[str, ...] = ()
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related(*self.list_select_related)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -154,8 +153,9 @@ def check_contract(budget: Budget, given: dict[str, Any]) -> None:
     if amount is None or not whom.get("organization"):
         return
     wider = [one.pk for one in whom.values() if one]
-    if whom.get("key"):
-        wider.append(whom["key"].project_id)
+    key = whom.get("key")
+    if key is not None:
+        wider.append(key.project_id)
     agreed = Budget.objects.filter(contract=True, hard=True, period=period, subject__in=wider, end_user="")
     least = agreed.filter(model__in=("", given.get("model") or budget.model)).order_by("amount").first()
     if least is not None and amount > least.amount:
@@ -195,7 +195,7 @@ class BudgetPage(SubjectPage):
         if access_of(request).everywhere(Budget, Verb.ADD):
             return made
 
-        class Below(made):  # type: ignore[misc]  # a class of this request's own
+        class Below(made):  # a class of this request's own
             def clean(self) -> dict[str, Any]:
                 cleaned: dict[str, Any] = super().clean() or self.cleaned_data
                 check_contract(self.instance, cleaned)

@@ -6,7 +6,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from unfold.decorators import display
@@ -111,7 +110,7 @@ class FilePage(ReadOnly, Page):
         """Of the content as it was uploaded."""
         return filesizeformat(file.bytes)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[StoredFile]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("project__organization").defer("content")
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:

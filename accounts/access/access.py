@@ -14,7 +14,7 @@ from accounts.models import ApiKey
 from accounts.roles import Office, Role
 
 ALL = frozenset(Verb)
-OPERATORS_ALONE = Rule({Office.OPERATOR: ALL})
+OPERATORS_ALONE = Rule({Office.OPERATOR: ALL}, {})
 ENTER = "select superuser, offices, organizations, roles from accounts_enter(%s, %s)"
 
 
@@ -39,14 +39,14 @@ class Access:
 
     def everywhere(self, model: type[Model], verb: Verb) -> bool:
         """Whether they may do it to all rows there are."""
-        return self.superuser or any(verb in rule_of(model).rights.get(office, ()) for office in self.offices)
+        return self.superuser or any(verb in rule_of(model).offices.get(office, ()) for office in self.offices)
 
     def organizations(self, model: type[Model], verb: Verb) -> dict[UUID, Role]:
         """Those of theirs in which their role lets them do it, with that role."""
         rule = rule_of(model)
         if not rule.organization:
             return {}
-        return {one: role for one, role in self.roles.items() if verb in rule.rights.get(role, ())}
+        return {one: role for one, role in self.roles.items() if verb in rule.roles.get(role, ())}
 
     def may(self, model: type[Model], verb: Verb, row: Any = None) -> bool:
         """Whether they may do it to `row`, a row or its primary key; None: to any at all."""

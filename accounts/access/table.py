@@ -29,8 +29,6 @@ SCOPES: dict[Role | None, frozenset[str]] = {
     None: frozenset(),  # of no member
 }
 
-COLUMNS = (*Office, *Role)
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -41,16 +39,18 @@ class Rule:
     key's, of which theirs count; neither: as the others.
     """
 
-    rights: Mapping[Office | Role, frozenset[Verb]]
+    offices: Mapping[Office, frozenset[Verb]]  # apart from roles: an auditor of the installation is none of a tenant
+    roles: Mapping[Role, frozenset[Verb]]
     organization: str = ""
     person: str = ""
     key: str = ""
 
 
 def rule(rights: str, organization: str = "", *, person: str = "", key: str = "") -> Rule:
-    """A rule from a line of the table: the letters of each of `COLUMNS`, in order; a dash is nothing."""
+    """A rule from a line of the table: the letters of each office and then each role, in order; a dash is nothing."""
     said = [frozenset(map(Verb, letters.strip("-"))) for letters in rights.split()]
-    return Rule(dict(zip(COLUMNS, said, strict=True)), organization, person, key)
+    offices = dict(zip(Office, said[: len(Office)], strict=True))
+    return Rule(offices, dict(zip(Role, said[len(Office) :], strict=True)), organization, person, key)
 
 
 RULES = {
@@ -84,7 +84,7 @@ RULES = {
     "billing.ledgerentry":   rule("v     v     v       -     -     -", "organization"),
     "billing.closedmonth":   rule("va    v     v       -     -     -"),
     "billing.repricing":     rule("va    v     v       -     -     -"),
-    "billing.reconciliation":rule("va    v     v       -     -     -"),
+    "billing.reconciliation":rule("v     v     v       -     -     -"),
     "billing.exportschedule":rule("vac   v     v       -     -     -"),
     "billing.storedexport":  rule("v     v     v       -     -     -"),
     "billing.retention":     rule("vc    v     v       -     -     -"),

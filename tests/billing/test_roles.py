@@ -83,10 +83,11 @@ URLS = {"app": app_url, "console": console_url}
 
 @contextmanager
 def speaking_as(role: str, url: str | None = None) -> Iterator["psycopg.Connection[Any]"]:
-    """A connection of `app` or `console`; what it writes is rolled back in the end."""
+    """A connection of `app` or `console`, as one who sees all; what it writes is rolled back in the end."""
     with psycopg.connect(url or URLS[role]()) as connection:
         user = connection.execute("select current_user").fetchall()
         assert user == [(f"meterline_{role}",)]
+        connection.execute("select set_config('meterline.sees', 'all', false)")
         connection.commit()
         yield connection
         connection.rollback()
@@ -225,6 +226,7 @@ AS_OWNER = {
     "billing_apply_repricing": "app",
     "billing_sum_closed": "app",
     "billing_expire_credit": "app",
+    "accounts_enter": "console",
     "billing_grant_credit": "console",
     "billing_seed_counter": "console",
     "routing_end_rests": None,

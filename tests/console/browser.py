@@ -16,7 +16,7 @@ from django.test.client import ClientHandler
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import ApiKey, Organization, Project, User
+from accounts.models import ApiKey, Membership, Organization, Project, User
 from billing.ids import first_id, new_id
 from billing.models import (
     Attempt,
@@ -51,14 +51,18 @@ from tests.stage.cast import Tenant
 
 @contextmanager
 def console_role() -> Iterator[None]:
-    """Within, this process's connection has the rights of the console alone."""
+    """Within, this process's connection has the rights of the console alone, for one who sees all until a request says
+    who makes it.
+    """
     with connection.cursor() as cursor:
         cursor.execute("set role meterline_console")
+        cursor.execute("select set_config('meterline.sees', 'all', false)")
     try:
         yield
     finally:
         with connection.cursor() as cursor:
             cursor.execute("reset role")
+            cursor.execute("select set_config('meterline.sees', '', false), set_config('meterline.actor', '', false)")
 
 
 HANDLERS = {enforces: ClientHandler(enforces) for enforces in (False, True)}
@@ -165,6 +169,7 @@ def exact(shown: str) -> str:
 
 PAGES = (
     User,
+    Membership,
     Organization,
     Project,
     ApiKey,
@@ -290,8 +295,10 @@ def make_rows(tenant: Tenant) -> Rows:
     month = ClosedMonth.objects.create(
         month=date(1901 + months // 12, months % 12 + 1, 1), closed_by=slug, summed_at=now
     )
+    member = User.objects.create_user(f"member-{slug}")
     return {
         User: tenant.user,
+        Membership: Membership.objects.create(user=member, organization=tenant.organization, role="developer"),
         Organization: tenant.organization,
         Project: tenant.project,
         ApiKey: tenant.key,
