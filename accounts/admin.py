@@ -27,11 +27,14 @@ from accounts.access.access import Access, access_of
 from accounts.access.table import SCOPES, Verb
 from accounts.console import NeverDeleted, Page, ReadOnly, RelatedFilter, Rows, link
 from accounts.keys import digest, display_prefix, new_secret
+from accounts.log import Action, log
+from accounts.log_page import AuditLogPage
 from accounts.members import MembershipPage
-from accounts.models import ApiKey, Membership, Organization, Project, User
+from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
 from accounts.roles import Office, Role
 
 admin.site.register(Membership, MembershipPage)
+admin.site.register(AuditEvent, AuditLogPage)
 
 # There are the groups that migrations made: what theirs do `accounts.access` says, and permissions of rows nothing.
 admin.site.unregister(Group)
@@ -354,6 +357,7 @@ class ApiKeyPage(NeverDeleted, Page):
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
         """The secret, once. No redirect: a page after one would need it kept somewhere meanwhile."""
+        log(Action.REVEAL, obj, obj.project.organization_id)
         context = {
             **self.admin_site.each_context(request),
             "title": "Key made",

@@ -14,6 +14,7 @@ import gateway.celery  # noqa: F401  # the console sends tasks, by this applicat
 from accounts.access.table import Verb
 from accounts.admin import ApiKeyPage, NewKeyForm
 from accounts.console import Page, ReadOnly, RelatedFilter
+from accounts.log import Action, log
 from accounts.models import ApiKey
 from billing.admin import BudgetPage, SubjectForm
 from billing.models import Budget, Delivery, ExportSchedule, Recipient, StoredExport
@@ -118,6 +119,11 @@ class FilePage(ReadOnly, Page):
         if id := parse_id(search_term.strip()):
             return queryset.filter(pk=id), False
         return super().get_search_results(request, queryset, search_term)
+
+    def delete_model(self, request: HttpRequest, obj: StoredFile) -> None:
+        """Deletes it, and logs that: no trigger does, since it would read the content."""
+        log(Action.DELETE, obj, obj.project.organization_id, obj.filename)
+        super().delete_model(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: StoredFile | None = None) -> bool:
         """What a tenant may delete the operator may too."""

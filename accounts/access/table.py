@@ -55,6 +55,7 @@ def rule(rights: str, organization: str = "", *, person: str = "", key: str = ""
 
 RULES = {
     #             installation:  operator finance auditor  organization: owner developer auditor
+    "accounts.auditevent":   rule("v     v     v       v     -     v", "organization"),
     "accounts.user":         rule("vac   -     v       v     -     v", "memberships__organization"),
     "accounts.organization": rule("vac   v     v       v     v     v", "pk"),
     "accounts.membership":   rule("vacd  -     v       vcd   -     v", "organization"),

@@ -19,6 +19,7 @@ from unfold.decorators import display
 from accounts.access.access import access_of
 from accounts.access.table import Verb
 from accounts.console import Record, dollars, money, number, plain
+from accounts.log import Action, log
 from accounts.models import ApiKey
 from billing.console.filters import (
     TIME_INPUTS,
@@ -199,6 +200,7 @@ class GenerationPage(Record):
         columns, file = layout_of(layout), FORMATS[format]
         if not access_of(request).is_staff:
             columns = columns.without(OPERATORS)
+        log(Action.EXPORT, Usage, None, f"{layout} {format} {request.GET.urlencode()}")
         with connection.cursor() as cursor:
             cursor.execute("select clock_timestamp()")
             ((now,),) = cursor.fetchall()

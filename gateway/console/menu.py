@@ -61,6 +61,7 @@ NAVIGATION = (
             ("Stored exports", "inventory_2", "admin:billing_storedexport_changelist"),
             ("Retention", "auto_delete", "admin:billing_retention_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
+            ("Audit log", "manage_history", "admin:accounts_auditevent_changelist"),
         ),
     ),
 )

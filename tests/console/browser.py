@@ -16,7 +16,7 @@ from django.test.client import ClientHandler
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import ApiKey, Membership, Organization, Project, User
+from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
 from billing.ids import first_id, new_id
 from billing.models import (
     Attempt,
@@ -170,6 +170,7 @@ def exact(shown: str) -> str:
 PAGES = (
     User,
     Membership,
+    AuditEvent,
     Organization,
     Project,
     ApiKey,
@@ -200,7 +201,7 @@ PAGES = (
     Policy,
     ChoiceWeight,
 )
-READ_ONLY = (Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
+READ_ONLY = (AuditEvent, Delivery, Usage, LedgerEntry, Reconciliation, StoredExport, AuditFinding, Hold, Lease)
 NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
 KEPT = (
     User,
@@ -298,6 +299,7 @@ def make_rows(tenant: Tenant) -> Rows:
     member = User.objects.create_user(f"member-{slug}")
     return {
         User: tenant.user,
+        AuditEvent: AuditEvent.objects.filter(organization=tenant.organization.pk).latest("pk"),
         Membership: Membership.objects.create(user=member, organization=tenant.organization, role="developer"),
         Organization: tenant.organization,
         Project: tenant.project,

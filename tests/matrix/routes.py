@@ -56,6 +56,7 @@ ELSEWHERE = {
 # What they touch is of all organizations: none takes an organization, a person or a row of one as its argument, but for
 # re-pricings and replays, which operators alone ask for.
 TASKS = {
+    "accounts.seal_log",
     *("billing.apply_repricing", "billing.audit", "billing.count_repricing", "billing.drop_old_months"),
     *("billing.expire_credit", "billing.make_partitions", "billing.prune", "billing.resolve_dead_holds"),
     *("billing.roll_up_usage", "billing.seal", "gateway.alert", "gateway.prune_files", "gateway.store_exports"),

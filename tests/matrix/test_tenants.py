@@ -169,7 +169,9 @@ def test_nothing_is_made_or_moved_to_anothers(people: People) -> None:
 @pytest.mark.parametrize("role", MEMBERS)
 def test_no_action_reaches_anothers(role: str, people: People) -> None:
     client = people.clients[role]
-    for model, action in ((ApiKey, "revoke_selected"), *((model, "delete_selected") for model in SEEN)):
+    actions: list[tuple[type[models.Model], str]] = [(ApiKey, "revoke_selected")]
+    actions += [(model, "delete_selected") for model in SEEN]
+    for model, action in actions:
         row = people.theirs[model]
         before = model._base_manager.values().get(pk=row.pk)
         data = {"action": action, ACTION_CHECKBOX_NAME: [str(row.pk)], "post": "yes", "confirmed": "yes", "index": "0"}
