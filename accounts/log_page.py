@@ -44,14 +44,14 @@ class TableFilter(DropdownFilter):
 class AuditLogPage(Record):
     """Events, newest first. Nothing changes them."""
 
-    list_display = ("at", "actor_name", "address_shown", "action_shown", "what", "organization_shown", "change")
+    list_display = ("at", "who", "address_shown", "action_shown", "what", "organization_shown", "change")
     list_filter = ("action", TableFilter)
     lookups = ("action__exact", "table")
     ordering = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
     search_help_text = "A row's id, or a person's name"
     fields = (
-        *("id", "at", "actor_name", "actor", "address_shown", "action_shown", "what", "organization_shown"),
+        *("id", "at", "who", "actor", "address_shown", "action_shown", "what", "organization_shown"),
         *("before_shown", "after_shown", "note", "sealed"),
     )
 
@@ -68,6 +68,11 @@ class AuditLogPage(Record):
         if not text:
             return queryset, False
         return queryset.filter(Q(row=text) | Q(actor_name=text)), False
+
+    @display(description="Who")
+    def who(self, event: AuditEvent) -> str:
+        """As they were called; of a command the database's role."""
+        return event.actor_name
 
     @display(description="From")
     def address_shown(self, event: AuditEvent) -> str:
@@ -90,8 +95,9 @@ class AuditLogPage(Record):
 
     @display(description="What")
     def what(self, event: AuditEvent) -> str:
-        """Of which table, and which row."""
-        return f"{called().get(event.table, event.table)} {event.row}".strip()
+        """Of which table, and which row, by its name where the event has it."""
+        row = event.after or event.before or {}
+        return f"{called().get(event.table, event.table)} {row.get('slug') or row.get('name') or event.row}".strip()
 
     @display(description="Organization")
     def organization_shown(self, event: Any) -> str:
@@ -132,4 +138,4 @@ def _short(value: Any) -> str:
 def _pretty(value: Any) -> str:
     if value is None:
         return "-"
-    return format_html("<pre>{}</pre>", json.dumps(value, ensure_ascii=False, indent=1))
+    return format_html('<pre class="row">{}</pre>', json.dumps(value, ensure_ascii=False, indent=1))

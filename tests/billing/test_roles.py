@@ -228,6 +228,7 @@ AS_OWNER = {
     "billing_apply_repricing": "app",
     "billing_sum_closed": "app",
     "billing_expire_credit": "app",
+    "accounts_audit": None,
     "accounts_enter": "console",
     "accounts_log": "console",
     "accounts_seal_log": "app",

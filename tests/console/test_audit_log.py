@@ -20,7 +20,7 @@ from tests.stage.cast import Tenant
 SECRET = "sk-" + "Secret" * 6
 
 
-def events(row: Any) -> list[AuditEvent]:
+def events(row: Any) -> list[Any]:
     """Those of a row, oldest first."""
     return list(AuditEvent.objects.filter(table=row._meta.db_table, row=str(row.pk)).order_by("pk"))
 

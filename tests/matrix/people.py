@@ -49,6 +49,12 @@ class People:
         organization = self.charlie.organization
         return [organization.slug, str(organization.pk), str(self.charlie.project.pk), str(self.charlie.key.pk)]
 
+    def client(self, role: str) -> Console:
+        """Their browser, without what earlier pages had left to tell: it names what was asked for."""
+        client = self.clients[role]
+        client.cookies.pop("messages", None)
+        return client
+
     def row(self, model: type[models.Model], role: str) -> models.Model:
         """A row of Alice's organization that this role has, if it has any of the kind."""
         if role == "organization's developer":

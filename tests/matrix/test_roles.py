@@ -85,7 +85,7 @@ CELLS = [(label, role) for label in BY_LABEL for role in ROLES]
     [(a, b) for n, (a, b) in enumerate(CELLS) if WHOLE or (n // len(ROLES) + n % len(ROLES)) % 3 == 0],
 )
 def test_a_role_may_do_with_a_model_what_the_table_says(label: str, role: str, people: People) -> None:
-    model, client = BY_LABEL[label], people.clients[role]
+    model, client = BY_LABEL[label], people.client(role)
     row, rights = people.row(model, role), rights_of(label, role)
     found: set[Verb] = set()
     assert client.get(url(model, "changelist")).status_code == (200 if Verb.VIEW in rights else 403)
@@ -109,7 +109,7 @@ def test_a_route_is_for_those_it_is_for(name: str, people: People) -> None:
         if not WHOLE and (number + len(name)) % 3:
             continue
         arguments = {one: _filled(what, name, role, people) for one, what in given.items()}
-        response = getattr(people.clients[role], method)(reverse(name, kwargs=arguments))
+        response = getattr(people.client(role), method)(reverse(name, kwargs=arguments))
         refused = response.status_code in (403, 404)
         assert refused == (role not in allowed), (name, role, response.status_code)
 
@@ -130,12 +130,12 @@ def test_an_office_sees_all_organizations_and_a_member_one(people: People) -> No
 
 
 def _slugs(people: People, role: str) -> set[str]:
-    shown = people.clients[role].get(url(BY_LABEL["accounts.organization"], "changelist"), {"all": "1"})
+    shown = people.client(role).get(url(BY_LABEL["accounts.organization"], "changelist"), {"all": "1"})
     return {row.slug for row in context_of(shown)["cl"].queryset}
 
 
 def test_a_developer_has_what_is_theirs(people: People) -> None:
-    client = people.clients["organization's developer"]
+    client = people.client("organization's developer")
     for model, row in people.own.items():
         shown = context_of(client.get(url(model, "changelist")))["cl"].queryset
         assert [one.pk for one in shown] == [row.pk], model
@@ -146,7 +146,7 @@ def test_a_developer_has_what_is_theirs(people: People) -> None:
 
 def test_what_was_agreed_owners_leave_as_it_is(people: People) -> None:
     agreed = Budget.objects.create(organization=people.alice.organization, period="week", amount=9)
-    client = people.clients["organization's owner"]
+    client = people.client("organization's owner")
     shown = client.get(url(Budget, "change", agreed.pk))
     assert shown.status_code == 200 and not context_of(shown)["has_change_permission"]
     assert client.post(url(Budget, "change", agreed.pk), {"amount": "1"}).status_code == 403

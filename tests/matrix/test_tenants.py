@@ -72,7 +72,7 @@ def other(model: type[models.Model]) -> Any:
 
 @pytest.mark.parametrize(("model", "role"), CELLS, ids=name)
 def test_a_row_of_anothers_is_as_one_that_is_not(model: type[models.Model], role: str, people: People) -> None:
-    client, row = people.clients[role], people.theirs[model]
+    client, row = people.client(role), people.theirs[model]
     if not RULES[model._meta.label_lower].organization:
         pytest.skip("of no organization")
     before = model._base_manager.values().get(pk=row.pk)
@@ -89,7 +89,7 @@ def test_a_row_of_anothers_is_as_one_that_is_not(model: type[models.Model], role
 
 @pytest.mark.parametrize(("model", "role"), LISTED, ids=name)
 def test_no_list_search_or_filter_tells_of_anothers(model: type[models.Model], role: str, people: People) -> None:
-    client, address = people.clients[role], url(model, "changelist")
+    client, address = people.client(role), url(model, "changelist")
     organization = people.charlie.organization
     if client.get(address).status_code == 403:
         assert Verb.VIEW not in RULES[model._meta.label_lower].roles[ROLES[role]]  # type: ignore[index]
@@ -106,6 +106,7 @@ def test_no_list_search_or_filter_tells_of_anothers(model: type[models.Model], r
         asked += [{f"{path}__id__exact": str(organization.pk)}, {f"{path}__slug__startswith": organization.slug[:5]}]
     asked += [{"project": str(people.charlie.project.pk)}, {"key": str(people.charlie.key.pk)}]
     asked += [{"owner__password__startswith": "p"}, {"user__is_superuser__exact": "1"}]
+    query: dict[str, str]
     for query in asked if WHOLE else asked[:1] + asked[4:8]:
         response = client.get(address, query)
         assert response.status_code in (200, 302, 400), query
@@ -119,7 +120,7 @@ def test_no_list_search_or_filter_tells_of_anothers(model: type[models.Model], r
 
 @pytest.mark.parametrize("role", MEMBERS)
 def test_what_is_asked_for_as_somebody_types_is_their_own(role: str, people: People) -> None:
-    client, typed = people.clients[role], people.charlie.organization.slug
+    client, typed = people.client(role), people.charlie.organization.slug
     asked = 0
     for model, page in admin.site._registry.items():
         for field in page.autocomplete_fields:
@@ -134,7 +135,7 @@ def test_what_is_asked_for_as_somebody_types_is_their_own(role: str, people: Peo
 
 
 def test_nothing_is_made_or_moved_to_anothers(people: People) -> None:
-    client, theirs = people.clients["organization's owner"], people.charlie
+    client, theirs = people.client("organization's owner"), people.charlie
     aims: dict[type[models.Model], dict[str, Any]] = {
         Project: {"organization": theirs.organization.pk, "slug": "stolen", "name": "Stolen"},
         ApiKey: {"project": theirs.project.pk, "name": "stolen", "owner": people.users["organization's owner"].pk},
@@ -168,7 +169,7 @@ def test_nothing_is_made_or_moved_to_anothers(people: People) -> None:
 
 @pytest.mark.parametrize("role", MEMBERS)
 def test_no_action_reaches_anothers(role: str, people: People) -> None:
-    client = people.clients[role]
+    client = people.client(role)
     actions: list[tuple[type[models.Model], str]] = [(ApiKey, "revoke_selected")]
     actions += [(model, "delete_selected") for model in SEEN]
     for model, action in actions:
@@ -184,7 +185,7 @@ def test_no_action_reaches_anothers(role: str, people: People) -> None:
 
 @pytest.mark.parametrize("role", MEMBERS)
 def test_no_export_page_or_search_has_anothers(role: str, people: People) -> None:
-    client = people.clients[role]
+    client = people.client(role)
     address, slug = reverse("admin:billing_usage_export"), people.alice.organization.slug
     body = whole(client.get(address, {"created_at_from_0": "2020-01-01"}))
     assert slug in body and not any(mark in body for mark in people.marks)
@@ -211,7 +212,7 @@ def test_the_database_holds_back_what_the_pages_would_show(
     monkeypatch.setattr(Access, "rows", lambda self, queryset, verb=Verb.VIEW: queryset)
     monkeypatch.setattr(Access, "offered", lambda self, queryset, to, verbs: queryset)
     monkeypatch.setattr(Access, "may", lambda self, model, verb, row=None: True)
-    client = people.clients[role]
+    client = people.client(role)
     for model in HELD:
         response = client.get(url(model, "changelist"))
         assert response.status_code == 200, model
@@ -282,7 +283,7 @@ def test_every_table_of_an_organization_is_held_apart() -> None:
 
 
 def test_a_hidden_row_cannot_be_told_by_the_order_or_number_of_rows(people: People) -> None:
-    client = people.clients["organization's owner"]
+    client = people.client("organization's owner")
     for model in SEEN:
         if isinstance(admin.site._registry[model], Record):
             continue  # is never counted
