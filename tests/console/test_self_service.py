@@ -27,6 +27,11 @@ def client_of(user: User) -> Console:
     return client
 
 
+def is_revoked(key: ApiKey) -> bool:
+    """As the database has it."""
+    return ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=False).exists()
+
+
 def official(*offices: Office, superuser: bool = False) -> User:
     """A person with offices in the installation."""
     user = User.objects.create_user(f"office-{secrets.token_hex(4)}", is_staff=True, is_superuser=superuser)
@@ -88,11 +93,11 @@ def test_an_owners_budget_is_below_the_contracts(alice: Tenant) -> None:
     assert "The contract has" in refused.content.decode() and not Budget.objects.filter(contract=False).exists()
     assert submit(client, url(Budget, "add"), "budget_form", **whom, amount="9", contract="on").status_code == 302
     made = Budget.objects.get(project=alice.project)
-    assert (made.amount, made.contract) == (9, False)
+    assert (str(made.amount.normalize()), made.contract) == ("9", False)
     assert submit(client, url(Budget, "change", made.pk), "budget_form", amount="11").status_code == 200
     assert submit(client, url(Budget, "change", made.pk), "budget_form", amount="8").status_code == 302
     made.refresh_from_db()
-    assert (made.amount, made.contract) == (8, False)
+    assert (str(made.amount.normalize()), made.contract) == ("8", False)
     assert client.post(url(Budget, "delete", made.pk), {"post": "yes"}).status_code == 302
     assert not Budget.objects.filter(pk=made.pk).exists()
 
@@ -107,11 +112,9 @@ def test_who_leaves_or_has_a_lesser_role_leaves_no_key_that_does_more(alice: Ten
     assert (
         submit(client, url(Membership, "change", membership.pk), "membership_form", role="developer").status_code == 302
     )
-    reads.refresh_from_db(), calls.refresh_from_db()
-    assert reads.revoked_at is not None and calls.revoked_at is None
+    assert (is_revoked(reads), is_revoked(calls)) == (True, False)
     assert client.post(url(Membership, "delete", membership.pk), {"post": "yes"}).status_code == 302
-    calls.refresh_from_db(), alice.key.refresh_from_db()
-    assert calls.revoked_at is not None and alice.key.revoked_at is None
+    assert (is_revoked(calls), is_revoked(alice.key)) == (True, False)
     assert not Membership.objects.filter(user=bob).exists()
 
 
@@ -133,7 +136,8 @@ def test_nobody_promotes_themselves(alice: Tenant) -> None:
         assert client.post(url(Membership, "change", mine.pk), {"role": "owner"}).status_code in (302, 403)
         extra = {"is_superuser": "on", "is_staff": "on", "groups": ["1"], "role": "owner"}
         assert client.post(url(User, "change", user.pk), extra).status_code in (302, 403)
-        mine.refresh_from_db(), user.refresh_from_db()
+        mine.refresh_from_db()
+        user.refresh_from_db()
         assert (mine.role, user.is_superuser, user.groups.count()) == (role, False, 0)
 
 

@@ -124,7 +124,7 @@ def test_what_is_asked_for_as_somebody_types_is_their_own(role: str, people: Peo
     asked = 0
     for model, page in admin.site._registry.items():
         for field in page.autocomplete_fields:
-            query = {"app_label": model._meta.app_label, "model_name": model._meta.model_name, "field_name": field}
+            query = {"app_label": model._meta.app_label, "model_name": str(model._meta.model_name), "field_name": field}
             for term in (typed, ""):
                 response = client.get(reverse("admin:autocomplete"), {**query, "term": term})
                 assert response.status_code in (200, 403), query
