@@ -1,4 +1,5 @@
-"""`python -m bench.books [ROWS]`: what the pages of finance, and those of a tenant's people, take among a million generations, or as many as are said.
+"""`python -m bench.books [ROWS]`: what the pages of finance and of a tenant's people take among a million
+generations, or as many as are said.
 
 Engines of its own in a folder of its own (where temporary files are), a month of generations of a hundred
 organizations, which the database copies from one, with their postings, rolled up and sealed as the worker does it; then
