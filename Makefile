@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test slow conformance pairs agents faults contention attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
+.PHONY: help run manage test slow matrix conformance pairs agents faults contention attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fuzz: environment ## Send 100,000 mutilated bodies (make test: 1,000), and all t
 
 exports: environment ## Export a million generations in each format, and print how fast (make test: 12,000)
 	EXPORTED_ROWS=1000000 $(BIN)/python -m pytest -s tests/endpoints/test_export_speed.py $(ARGS)
+
+matrix: environment ## Prove and print who may do what in the console, and that no organization sees another (make test: a third)
+	$(BIN)/python -m tests.matrix $(ARGS)
 
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
 	$(BIN)/python -m tests.contract $(ARGS)

@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -17,16 +17,26 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, DropdownFilter
+from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from accounts.console import NeverDeleted, Page, ReadOnly, Rows, link
+from accounts.access.access import Access, access_of
+from accounts.access.table import SCOPES, Verb
+from accounts.console import NeverDeleted, Page, ReadOnly, RelatedFilter, Rows, link
 from accounts.keys import digest, display_prefix, new_secret
-from accounts.models import ApiKey, Membership, Organization, Project, User
+from accounts.log import Action, log
+from accounts.log_page import AuditLogPage
+from accounts.members import MembershipPage
+from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
+from accounts.roles import Office, Role
 
-# Operators may do everything; permissions by group would promise what nothing keeps.
+admin.site.register(Membership, MembershipPage)
+admin.site.register(AuditEvent, AuditLogPage)
+
+# There are the groups that migrations made: what theirs do `accounts.access` says, and permissions of rows nothing.
 admin.site.unregister(Group)
 
 
@@ -43,24 +53,65 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[misc, type-
     ordering = ("username",)
     filter_horizontal = ()
     readonly_fields = ("last_login", "date_joined")
+    concealed = ("password", "is_active", "is_staff", "is_superuser", "groups", "date_joined")
     fieldsets = (
         (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
         (
             "Access",
             {
-                "fields": ("is_active", "is_staff", "is_superuser", "last_login", "date_joined"),
-                "description": "Staff may log in. Superusers are the operators; others see nothing yet.",
+                "fields": ("is_active", "is_staff", "is_superuser", "groups", "last_login", "date_joined"),
+                "description": "Staff may log in. What they see and do then their office in the installation says, or "
+                "their membership of an organization. Superusers may do everything.",
             },
         ),
     )
 
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        """No digest of a password for who may not set another one."""
+        found = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return found
+        return [
+            (title, {**said, "fields": [one for one in said["fields"] if one != "password"]}) for title, said in found
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
+        """Only superusers make superusers."""
+        return (*self.readonly_fields, *(() if access_of(request).superuser else ("is_superuser",)))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody changes who is above them or beside them, or gives them another password: only superusers do."""
+        if not super().has_change_permission(request, obj):
+            return False
+        if obj is None or access_of(request).superuser:
+            return True
+        person = obj if isinstance(obj, User) else User.objects.filter(pk=obj).first()
+        return person is not None and not (person.is_superuser or person.groups.filter(name=Office.OPERATOR).exists())
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Offices that are not above the person's own, nor beside it."""
+        if db_field.name == "groups":
+            given = Office.values if access_of(request).superuser else [Office.FINANCE, Office.AUDITOR]
+            kwargs |= {
+                "queryset": Group.objects.filter(name__in=given).order_by("name"),
+                "widget": UnfoldAdminCheckboxSelectMultipleWidget,
+                "label": "Office",
+                "help_text": "In the installation. None: what organizations they belong to say.",
+            }
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
 
 class MembershipRows(ReadOnly, Rows):
-    """Who belongs to an organization. Roles do nothing yet, so none are given here; those there are are shown."""
+    """Who belongs to an organization, to follow."""
 
     model = Membership
-    fields = readonly_fields = ("user", "role")
+    fields = readonly_fields = ("page", "role")
     ordering = ("user__username",)
+
+    @display(description="Member")
+    def page(self, membership: Membership) -> str:
+        """Leads to the membership."""
+        return link(membership)
 
 
 class ProjectRows(ReadOnly, Rows):
@@ -111,7 +162,7 @@ class ProjectPage(NeverDeleted, Page):
     """Projects. One stays in its organization: money and usage are counted there."""
 
     list_display = ("slug", "organization", "name", "active", "created_at")
-    list_filter = ("active", ("organization", AutocompleteSelectFilter))
+    list_filter = ("active", ("organization", RelatedFilter))
     list_select_related = ("organization",)
     search_fields = ("slug", "name", "organization__slug")
     ordering = ("organization__slug", "slug")
@@ -129,11 +180,12 @@ class ProjectPage(NeverDeleted, Page):
         "created_at",
     )
     inlines = (KeyRows,)
+    concealed = ("sends_unknown_params",)  # what that may cost beyond a hard budget nobody pays
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         return ("id", "created_at", *(("organization",) if obj else ()))
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("organization")
 
 
@@ -184,6 +236,24 @@ class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         return ticket
 
 
+def clean_of(access: Access, key: ApiKey, given: dict[str, Any]) -> None:
+    """Raises ValidationError for a key beyond the rights of its maker: with scopes that their role does not have, or
+    for somebody who is no member.
+    """
+    project = given.get("project") or key.project
+    role = access.role_in(project.organization_id)
+    if role is None:
+        return
+    owner = given.get("owner")
+    if owner and not owner.memberships.filter(organization=project.organization_id).exists():
+        raise ValidationError({"owner": "This person does not belong to the project's organization."})
+    held = set(key.scopes) if not key._state.adding else set()
+    beyond = set(given.get("scopes") or ()) - SCOPES[role] - held
+    if beyond:
+        words = f"Keys with {', '.join(sorted(beyond))} read what all of the organization did: an owner makes them."
+        raise ValidationError({"scopes": words})
+
+
 class ApiKeyPage(NeverDeleted, Page):
     """Keys. A secret is on the page that answers its making and nowhere else, then or later.
 
@@ -193,7 +263,7 @@ class ApiKeyPage(NeverDeleted, Page):
     add_form: type[NewKeyForm] = NewKeyForm
     add_form_template = "admin/accounts/apikey/add_form.html"
     list_display = ("name", "prefix", "project", "owner", "scope_list", "state", "created_at")
-    list_filter = (KeyState, ("project__organization", AutocompleteSelectFilter))
+    list_filter = (KeyState, ("project__organization", RelatedFilter))
     list_select_related = ("project__organization", "owner")
     search_fields = ("name", "prefix", "project__slug", "project__organization__slug", "owner__username")
     ordering = ("-created_at",)
@@ -240,18 +310,33 @@ class ApiKeyPage(NeverDeleted, Page):
         return "usable" if key.project.organization.active else "organization off"
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any) -> Any:
-        return super().get_form(request, obj, change, **({} if obj else {"form": self.add_form}), **kwargs)
+        made: Any = super().get_form(request, obj, change, **({} if obj else {"form": self.add_form}), **kwargs)
+        access = access_of(request)
+
+        class Checked(made):  # a class of this request's own
+            def clean(self) -> dict[str, Any]:
+                cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+                if self.instance.project_id or "project" in cleaned:
+                    clean_of(access, self.instance, cleaned)
+                return cleaned
+
+        return Checked
 
     def get_fieldsets(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
-        who: tuple[Any, ...] = ("ticket", "project", "owner", "name")
+        owner = ("owner",) if obj or _names_owners(access_of(request)) else ()
+        who: tuple[Any, ...] = ("ticket", "project", *owner, "name")
         if obj:
             who = ("name", "prefix", "project", "owner", "state", "revoked_at", "id", "created_at")
         return [(None, {"fields": who}), *((title, {"fields": names}) for title, names in self.form_sections)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
-        return ("id", "prefix", "state", "project", "created_at", "revoked_at") if obj else ()
+        """What a key is stays; and a developer's own stays theirs."""
+        if obj is None:
+            return ()
+        own = access_of(request).role_in(obj.project.organization_id) is Role.DEVELOPER
+        return ("id", "prefix", "state", "project", "created_at", "revoked_at", *(("owner",) if own else ()))
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("project__organization", "owner")
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
@@ -265,11 +350,14 @@ class ApiKeyPage(NeverDeleted, Page):
             obj.pk = form.cleaned_data["ticket"]
             obj.digest = digest(secret, settings.KEY_PEPPERS[0])
             obj.prefix = display_prefix(secret)
+            if access_of(request).role_in(obj.project.organization_id) is Role.DEVELOPER:
+                obj.owner_id = request.user.pk
             obj.__dict__["secret"] = secret  # rides on the instance, which ends with this request
         super().save_model(request, obj, form, change)
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
         """The secret, once. No redirect: a page after one would need it kept somewhere meanwhile."""
+        log(Action.REVEAL, obj, obj.project.organization_id)
         context = {
             **self.admin_site.each_context(request),
             "title": "Key made",
@@ -294,6 +382,8 @@ class ApiKeyPage(NeverDeleted, Page):
         key = self.get_object(request, object_id)
         if key is None:
             raise Http404
+        if not self.has_change_permission(request, key):
+            raise PermissionDenied
         if request.method != "POST":
             return self._ask(request, ApiKey.objects.filter(pk=key.pk))
         self._revoke(request, ApiKey.objects.filter(pk=key.pk))
@@ -313,9 +403,15 @@ class ApiKeyPage(NeverDeleted, Page):
     def _revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
         with transaction.atomic():
             # Locked first: what somebody else revokes at the same moment keeps the earlier time.
-            chosen = ApiKey.objects.filter(pk__in=queryset.values("pk"), revoked_at=None)
+            theirs = access_of(request).rows(ApiKey.objects.all(), Verb.CHANGE)  # of what they see
+            chosen = theirs.filter(pk__in=queryset.values("pk"), revoked_at=None)
             alive = list(chosen.order_by("pk").select_for_update())
             ApiKey.objects.filter(pk__in=[key.pk for key in alive]).update(revoked_at=Now())
             for key in alive:
                 self.log_change(request, key, "Revoked.")
         messages.success(request, f"Revoked: {len(alive)}. A revoked key makes no further paid call.")
+
+
+def _names_owners(access: Access) -> bool:
+    """Whether a key may be made for somebody else."""
+    return access.is_staff or Role.OWNER in access.roles.values()

@@ -1,6 +1,6 @@
-"""What every page of the console shares: operators alone, bounded lists, forms kind to lists and money."""
+"""What every page of the console shares: rows and rights by role, bounded lists, forms kind to lists and money."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,8 +9,9 @@ from uuid import UUID
 from django import forms
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import get_fields_from_path, unquote
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import PermissionDenied
 from django.db import models, transaction
 from django.forms.utils import pretty_name
 from django.http import HttpRequest, HttpResponse
@@ -18,6 +19,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.text import capfirst
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.contrib.filters.forms import AutocompleteDropdownForm
 from unfold.paginator import InfinitePaginator
 from unfold.views import ChangeList
 from unfold.widgets import (
@@ -26,6 +29,8 @@ from unfold.widgets import (
     UnfoldAdminTextareaWidget,
 )
 
+from accounts.access.access import Access, access_of
+from accounts.access.table import Verb
 from accounts.exact import plain
 
 if TYPE_CHECKING:
@@ -72,8 +77,13 @@ def number(value: int | None) -> str:
 
 
 def is_operator(request: HttpRequest) -> bool:
-    """Whether the person may use the console at all. Other staff see nothing yet."""
-    return request.user.is_active and bool(getattr(request.user, "is_superuser", False))
+    """Whether the person runs the installation."""
+    return access_of(request).is_operator
+
+
+def sees_books(request: HttpRequest) -> bool:
+    """Whether the person has an office: sees what all organizations together come to."""
+    return access_of(request).is_staff
 
 
 class PlainDecimalField(forms.DecimalField):
@@ -164,26 +174,85 @@ class FriendlyForms:
         return super().formfield_for_choice_field(db_field, request, **kwargs)  # type: ignore[misc]
 
 
-class OperatorsOnly:
-    """For admins and inlines: permissions held in rows count for nothing, being an operator is everything."""
+class RelatedForm(AutocompleteDropdownForm):
+    """The form of a filter by a row of another table: it names only rows that the person may see."""
+
+    def __init__(self, request: HttpRequest, name: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(request, name, *args, **kwargs)
+        self.fields[name].queryset = access_of(request).rows(self.fields[name].queryset.all())
+
+
+class RelatedFilter(AutocompleteSelectFilter):
+    """By a row of another table, which the browser asks for as it is typed."""
+
+    form_class = RelatedForm
+
+
+class ByRole:
+    """For admins and inlines: rows and rights are what `accounts.access` says of the model; permissions held in rows
+    count for nothing.
+
+    `model`: the admin's or inline's. `concealed`: fields and filters that are not for members of organizations to see.
+    """
+
+    model: type[models.Model]
+    concealed: tuple[Any, ...] = ()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return is_operator(request)
+        return self._may(request, Verb.VIEW)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return is_operator(request)
+        return self._may(request, Verb.VIEW, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return is_operator(request)
+        return self._may(request, Verb.ADD)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return is_operator(request)
+        return self._may(request, Verb.CHANGE, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return is_operator(request)
+        return self._may(request, Verb.DELETE, obj)
+
+    def _may(self, request: HttpRequest, verb: Verb, row: Any = None) -> bool:
+        """`row`: a row of the model, its primary key, or, of an inline, the row it stands below, which says nothing."""
+        if isinstance(row, models.Model) and not isinstance(row, self.model):
+            row = None
+        return access_of(request).may(self.model, verb, row)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """The rows that the person may see."""
+        return access_of(request).rows(super().get_queryset(request))  # type: ignore[misc]
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Rows of the organizations for which the person may write this one."""
+        offered = kwargs.get("queryset")
+        if offered is None:
+            offered = db_field.remote_field.model._default_manager.all()
+        kwargs["queryset"] = access_of(request).offered(offered, self.model, (Verb.ADD, Verb.CHANGE))
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)  # type: ignore[misc]
+
+    def shown_to(self, access: Access, names: Sequence[Any]) -> list[Any]:
+        """Those of `names`, or groups of them, that are not concealed."""
+        if access.is_staff:
+            return list(names)
+        shown = [self.shown_to(access, one) if isinstance(one, list | tuple) else one for one in names]
+        return [one for one in shown if one not in ([], *self.concealed)]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The fields that the person may see, by section; a section of none is left out."""
+        access = access_of(request)
+        found = super().get_fieldsets(request, obj)  # type: ignore[misc]
+        hidden = (
+            () if self.has_change_permission(request, obj) or obj is None else ("secret",)
+        )  # read, it would be told
+        kept = [
+            (title, {**said, "fields": [one for one in self.shown_to(access, said["fields"]) if one not in hidden]})
+            for title, said in found
+        ]
+        return [(title, said) for title, said in kept if said["fields"]]
 
 
-class ReadOnly(OperatorsOnly):
+class ReadOnly(ByRole):
     """For admins and inlines of what only the product writes."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -196,7 +265,7 @@ class ReadOnly(OperatorsOnly):
         return False
 
 
-class NeverDeleted(OperatorsOnly):
+class NeverDeleted(ByRole):
     """For admins of what usage refers to: it is switched off or revoked instead."""
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -221,7 +290,7 @@ class KeptList(ChangeList):
             super().get_results(request)
 
 
-class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
+class Page(ByRole, FriendlyForms, ModelAdmin):
     """A list and a form of the console."""
 
     actions: tuple[str, ...] | None = None
@@ -285,17 +354,45 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
         found = [_columns(rows.select_for_update() if locked else rows, its_form) for rows, its_form in shown]
         return sha256(repr(found).encode()).hexdigest()
 
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        """What was done to a row that the person may see; of a model that is not for them: refused, not missing."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return super().history_view(request, object_id, extra_context)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return self.shown_to(access_of(request), super().get_list_display(request))
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        """The filters, less those by rows that the person may not see."""
+        found = self.shown_to(access_of(request), super().get_list_filter(request))
+        return [one for one in found if self._may_filter(request, one)]
+
+    def _may_filter(self, request: HttpRequest, filter: Any) -> bool:
+        if not isinstance(filter, tuple) or not issubclass(filter[1], RelatedFilter):
+            return True
+        related = get_fields_from_path(self.model, filter[0])[-1].related_model
+        return isinstance(related, type) and access_of(request).may(related, Verb.VIEW)
+
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Searches for the first characters of what was asked: every further word is another scan."""
         return super().get_search_results(request, queryset, search_term.replace("\0", "")[:LONGEST_SEARCH])
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Refuses regular expressions in the query string, which a list could be kept busy with, and sealed bytes."""
+        """Refuses regular expressions in the query string, which a list could be kept busy with, and sealed bytes; to
+        members of organizations everything but the page's filters, which could otherwise be asked what is not shown.
+        """
         name = lookup.partition("__")[0]
+        if not access_of(request).is_staff and name not in self._filtered(request):
+            return False
         sealed = {field.name for field in self.opts.fields if isinstance(field, models.BinaryField)}
         if name in sealed or lookup.endswith("regex"):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
+
+    def _filtered(self, request: HttpRequest) -> set[str]:
+        filters = [one[0] if isinstance(one, tuple) else one for one in self.get_list_filter(request)]
+        return {one.partition("__")[0] for one in filters if isinstance(one, str)}
 
 
 class CountlessPaginator(InfinitePaginator):
@@ -349,7 +446,7 @@ class Record(ReadOnly, Page):
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         """Only the filters of the page: any other could read the whole table."""
-        return lookup in self.lookups
+        return lookup in self.lookups and (lookup not in self.concealed or access_of(request).is_staff)
 
 
 def link(row: models.Model) -> str:
@@ -358,7 +455,7 @@ def link(row: models.Model) -> str:
     return format_html('<a href="{}" class="text-link">{}</a>', url, str(row))
 
 
-class Rows(OperatorsOnly, FriendlyForms, TabularInline):
+class Rows(ByRole, FriendlyForms, TabularInline):
     """Rows of another table on a page."""
 
     extra = 0

@@ -13,7 +13,10 @@ from django.core.validators import RegexValidator
 from django.db import models
 
 from accounts import sealing
+from accounts.log import AuditBlock, AuditEvent
 from accounts.roles import Role
+
+__all__ = ["AuditBlock", "AuditEvent"]  # of another file, for Django to find here
 
 slug_validator = RegexValidator(
     r"\A[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z", "Lower-case letters, digits and inner dashes, 64 at most."

@@ -1,12 +1,26 @@
-"""What a person may be in an organization. No page reads it yet."""
+"""What a person may be: in the installation, by a group, or in one organization, by a membership, and never both."""
+
+from typing import Any
 
 from django.db import models
 
 
 class Role(models.TextChoices):
-    """A member's role. Operators of the whole installation are Django superusers and need no membership."""
+    """A member's role in an organization."""
 
     OWNER = "owner", "Owner"
     DEVELOPER = "developer", "Developer"
+    AUDITOR = "auditor", "Auditor"
+
+
+class Office(models.TextChoices):
+    """A role of the whole installation: the name of a group, made by a migration. Superusers are operators without."""
+
+    OPERATOR = "operator", "Operator"
     FINANCE = "finance", "Finance"
     AUDITOR = "auditor", "Auditor"
+
+
+def runs_the_installation(user: Any) -> bool:
+    """Whether a person is an operator, by their own row or by office."""
+    return bool(user.is_superuser) or bool(user.groups.filter(name=Office.OPERATOR).exists())

@@ -1,4 +1,5 @@
-"""`python -m bench.books [ROWS]`: what the pages of finance take among a million generations, or as many as are said.
+"""`python -m bench.books [ROWS]`: what the pages of finance and of a tenant's people take among a million
+generations, or as many as are said.
 
 Engines of its own in a folder of its own (where temporary files are), a month of generations of a hundred
 organizations, half of them one's, of 20,000 end users each and six teams, which the database copies from one, with
@@ -104,7 +105,7 @@ def measure() -> Iterator[tuple[str, float, float]]:
     from datetime import UTC, datetime, timedelta
     from urllib.parse import urlencode
 
-    from accounts.models import Organization
+    from accounts.models import ApiKey, Membership, Organization, User
     from billing.models import LedgerEntry, Usage
     from billing.spending import Days, Whose, by_time, lines
     from tests.console.browser import console, url
@@ -150,6 +151,17 @@ def measure() -> Iterator[tuple[str, float, float]]:
         ("Generations of a tenant", usage, {**dated, **of}),
     ):  # fmt: skip
         yield name, PAGE, best(opened(client, f"{address}?{urlencode(asked, doseq=True)}"))
+    for role in ("owner", "developer"):
+        member = console(superuser=False)
+        person = User.objects.get(pk=member.session["_auth_user_id"])
+        Membership.objects.create(user=person, organization=tenant, role=role)
+        if role == "developer":
+            ApiKey.objects.filter(project__organization=tenant).update(owner=person)
+        yield f"The first page, for a tenant's {role}", PAGE, best(opened(member, "/console/"))
+        for name, asked in (("", dated), (", of a model", {**dated, "model": "lab/model-3"}),
+                            (", of none", {**dated, "model": "none"})):  # fmt: skip
+            address = f"{usage}?{urlencode(asked)}"
+            yield f"Generations{name}, for a tenant's {role}", PAGE, best(opened(member, address))
 
 
 def opened(client: Any, address: str) -> Callable[[], None]:

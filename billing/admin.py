@@ -14,7 +14,6 @@ from django.db.models import (
     Func,
     OuterRef,
     Q,
-    QuerySet,
     Subquery,
     Sum,
     UUIDField,
@@ -25,10 +24,11 @@ from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
-from accounts.console import NeverDeleted, Page, Record, money
+from accounts.access.access import access_of
+from accounts.access.table import Verb
+from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money
 from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
@@ -109,7 +109,7 @@ class SubjectPage(Page):
     list_select_related = ("organization", "project__organization", "key__project__organization")
     chosen_once: tuple[str, ...] = ()
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related(*self.list_select_related)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -150,15 +150,66 @@ def of_end_users(column: str) -> Subquery:
     return Subquery(counters.order_by("-used").values(column)[:1])
 
 
+def check_contract(budget: Budget, given: dict[str, Any]) -> None:
+    """Raises ValidationError for more than a budget of the contract of the same period allows the same or a wider
+    subject: it would promise what no request gets.
+    """
+    whom = {name: given.get(name) or getattr(budget, name, None) for name in ("organization", "project", "key")
+            if f"{name}_id" in budget.__dict__ or given.get(name)}  # fmt: skip
+    amount, period = given.get("amount"), given.get("period") or budget.period
+    if amount is None or not whom.get("organization"):
+        return
+    wider = [one.pk for one in whom.values() if one]
+    key = whom.get("key")
+    if key is not None:
+        wider.append(key.project_id)
+    agreed = Budget.objects.filter(contract=True, hard=True, period=period, subject__in=wider, end_user="")
+    least = agreed.filter(model__in=("", given.get("model") or budget.model)).order_by("amount").first()
+    if least is not None and amount > least.amount:
+        words = (
+            f"The contract has {least.subject_name()} at ${plain(least.amount)} {least.get_period_display().lower()}."
+        )
+        raise ValidationError({"amount": words})
+
+
 class BudgetPage(SubjectPage):
     """How much may be spent, and how much of it is. Whoever knows the models registers it."""
 
     list_display = ("whom", "part", "period", "amount_shown", "used", "share", "held", "hard")
-    list_filter = ("period", "hard", ("organization", AutocompleteSelectFilter))
+    list_filter = ("period", "hard", ("organization", RelatedFilter))
     search_fields = (*SubjectPage.search_fields, "model", "end_user")
     ordering = ("organization__slug", "pk")
     chosen_once = ("model", "end_user", "period")
-    fields = ("organization", "project", "key", "model", "end_user", "period", "amount", "hard", "alerts")
+    fields = ("organization", "project", "key", "model", "end_user", "period", "amount", "hard", "alerts", "contract")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """An organization's own people make none of the contract."""
+        found = super().get_readonly_fields(request, obj)
+        return found if access_of(request).is_staff else (*found, "contract")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and self._is_theirs(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and self._is_theirs(request, obj)
+
+    def _is_theirs(self, request: HttpRequest, obj: Any) -> bool:
+        """What was agreed with an organization its own people leave as it is."""
+        return not isinstance(obj, Budget) or not obj.contract or access_of(request).everywhere(Budget, Verb.CHANGE)
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        made: Any = super().get_form(request, obj, change, **kwargs)
+        if access_of(request).everywhere(Budget, Verb.ADD):
+            return made
+
+        class Below(made):  # a class of this request's own
+            def clean(self) -> dict[str, Any]:
+                cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+                check_contract(self.instance, cleaned)
+                self.instance.contract = False
+                return cleaned
+
+        return Below
 
     def get_queryset(self, request: HttpRequest) -> Any:
         counters = {
@@ -205,7 +256,7 @@ class LimitPage(SubjectPage):
     """How fast a subject may go."""
 
     list_display = ("whom", "measure", "value")
-    list_filter = ("measure", ("organization", AutocompleteSelectFilter))
+    list_filter = ("measure", ("organization", RelatedFilter))
     ordering = ("organization__slug", "pk")
     chosen_once = ("measure",)
     fields = ("organization", "project", "key", "measure", "value")

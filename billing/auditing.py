@@ -16,6 +16,7 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   hour is compared with its usage rows once, when it no longer changes.
 - **Of months that were dropped** no generation is compared any more, but their rollups with the ledger as all others,
   and what is kept of them with what their rows came to.
+- **The audit log** (`accounts/log.py`) is sealed in blocks as the ledger is: those that are new, and two a run.
 - **The rest in turn**, 20,000 generations and two blocks a run, for what no count tells (a superuser may turn it off).
 
 Of a million generations with two million entries, in one month, a run takes 0.3 to 0.5 s, one in which the month's
@@ -34,6 +35,7 @@ from django.db.backends.utils import CursorWrapper
 from psycopg.errors import LockNotAvailable
 
 from accounts.exact import plain
+from accounts.log import wrong_blocks as wrong_log_blocks
 from billing.credit.balances import wrong_balances
 from billing.ids import EPOCH, first_id
 from billing.models import AuditFinding, AuditState, FindingKind
@@ -48,6 +50,7 @@ IN_TURN = 20_000  # generations a run
 BLOCKS_IN_TURN = 2
 MOST_FOUND = 20  # of a comparison; one error in the code is in every row
 MOST_OPEN = 1000
+LOG = "audit log, block"
 KEPT = timedelta(days=400)  # what is gone
 UNSEALED = timedelta(minutes=15)
 SETTLED_BY = 2 * HOUR  # after its end no rollup of an hour changes, unless a note says so
@@ -59,8 +62,9 @@ select c.relname, s.n_tup_ins, s.n_tup_upd + s.n_tup_del, pg_relation_filenode(c
               (select stats_reset from pg_stat_bgwriter))
   from pg_class c join pg_stat_all_tables s on s.relid = c.oid
  where c.oid in (select inhrelid from pg_inherits where inhparent = 'billing_usage'::regclass)
-    or c.oid in ('billing_ledgerentry'::regclass, 'billing_ledgerblock'::regclass, 'billing_credit'::regclass)
+    or c.oid = any(%s::regclass[])
 """
+GROWING = ("billing_ledgerentry", "billing_ledgerblock", "billing_credit", "accounts_auditevent", "accounts_auditblock")
 # A generation's usage row beside what its postings come to. `where` bounds both by their ids. Of months that were
 # dropped the postings alone are left, and nothing is to be said of them.
 COMPARE = """
@@ -292,7 +296,7 @@ def audit() -> int | None:
 def _counts() -> dict[str, list[Any]]:
     """By table: rows inserted, rows changed, its file, and when the counts were reset."""
     with connection.cursor() as cursor:
-        cursor.execute(COUNTS)
+        cursor.execute(COUNTS, [list(GROWING)])
         return {name: counts for name, *counts in cursor.fetchall()}
 
 
@@ -308,6 +312,7 @@ def _run(cursor: CursorWrapper, seen: dict[str, list[Any]]) -> int:
         *_touched(run),
         *_generations(run),
         *_chain(run),
+        *_log(run),
         *_totals(cursor),
         *_closed(cursor),
         *_repriced(cursor),
@@ -354,8 +359,8 @@ def _moved(run: Run, table: str) -> bool:
 
 
 def _touched(run: Run) -> Iterator[Found]:
-    """The ledger, its blocks and credits are only ever added to."""
-    for table in ("billing_ledgerentry", "billing_ledgerblock", "billing_credit"):
+    """The ledger, its blocks, credits and the audit log are only ever added to."""
+    for table in GROWING:
         old, new = run.before.get(table), run.seen[table]
         if old and old[2:] == new[2:] and old[1] != new[1]:
             yield Found(
@@ -490,6 +495,26 @@ def _chain(run: Run) -> Iterator[Found]:
         yield Found(
             FindingKind.SEALING, "the ledger", "sealed every minute", f"not since {sealed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
+
+
+def _log(run: Run) -> Iterator[Found]:
+    """The audit log's chain: a few blocks in turn, those that are new, and those that do not hold."""
+    cursor, state = run.cursor, run.state
+    cursor.execute("select number, digest from accounts_auditblock order by number desc limit 1")
+    number, digest = cursor.fetchone() or (0, "")
+    known, known_digest = state.get("log_head", [0, ""])
+    cursor.execute("select digest from accounts_auditblock where number = %s", [known])
+    if known and cursor.fetchone() != (known_digest,):
+        yield Found(FindingKind.TOUCHED, f"{LOG} {known}", known_digest, "another digest, or no block")
+    else:
+        state["log_head"] = [number, digest]
+    turn = state.get("log_block", 0)
+    blocks = {int(row.place.removeprefix(LOG)) for row in run.open_ones if row.place.startswith(LOG)}
+    blocks.update(range(known + 1, number + 1), range(turn + 1, turn + BLOCKS_IN_TURN + 1))
+    state["log_block"] = turn + BLOCKS_IN_TURN if turn + BLOCKS_IN_TURN < number else 0
+    for first, last in _runs(sorted(blocks)):
+        for bad in wrong_log_blocks(first, last):
+            yield Found(FindingKind.TOUCHED, f"{LOG} {bad}", "what was sealed", "something else")
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:

@@ -316,6 +316,11 @@ class Budget(Subject):
     )
     amount = models.DecimalField(max_digits=24, decimal_places=12)
     hard = models.BooleanField(default=True)
+    contract = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="On: agreed with the organization, whose owners may neither change nor exceed it.",
+    )
     # The organization's, kept here by the database alone (`billing/sql/zones.sql`): a hold has nothing more to look up.
     time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC", editable=False)
     alerts = ArrayField(

@@ -1,8 +1,8 @@
 """The ledger's hash chain: sealed by one task, a block of entries at a time, and verified by whoever asks.
 
 Settlements know nothing of it: no column, no trigger, no lock. A block takes all entries up to an id, once nobody can
-still write one below it; how that is known without anybody waiting stands at `billing_await_writers` in
-`billing/sql/sealing.sql`. A transaction that stays open delays the blocks, nothing else. Of two
+still write one below it; how that is known without anybody waiting stands at `accounts_await_writers` in
+`accounts/sql/log.sql`. A transaction that stays open delays the blocks, nothing else. Of two
 million entries sealing took 49 s and verifying 21 s, on a 2-core machine that others used as well.
 """
 

@@ -33,7 +33,7 @@ class Every(schedule):  # type: ignore[misc]
 
 app = Celery("meterline")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["billing", "routing", "gateway"])
+app.autodiscover_tasks(["accounts", "billing", "routing", "gateway"])
 app.conf.beat_schedule = {
     "partitions": {"task": "billing.make_partitions", "schedule": Every(24 * 3600.0)},
     "old months": {"task": "billing.drop_old_months", "schedule": Every(24 * 3600.0), "options": {"expires": 3600}},
@@ -45,6 +45,7 @@ app.conf.beat_schedule = {
     "old statistics": {"task": "routing.prune", "schedule": Every(3600.0)},
     "usage": {"task": "billing.roll_up_usage", "schedule": Every(120.0), "options": {"expires": 120}},
     "seal": {"task": "billing.seal", "schedule": Every(60.0), "options": {"expires": 60}},
+    "audit log": {"task": "accounts.seal_log", "schedule": Every(60.0), "options": {"expires": 60}},
     "credit": {"task": "billing.expire_credit", "schedule": Every(60.0), "options": {"expires": 60}},
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},

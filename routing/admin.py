@@ -11,12 +11,11 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 from unfold.forms import PaginationInlineFormSet
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from accounts.console import KeptList, Page, Rows
+from accounts.console import KeptList, Page, RelatedFilter, Rows
 from accounts.sealing import CannotOpen
 from billing.models import BillFetch, BillSource, Budget, PriceList, Reconciliation
 from routing import provider_secret
@@ -300,7 +299,7 @@ class OfferPage(Page):
     """Which provider sells which model, at what tariff."""
 
     list_display = ("model", "provider", "upstream_model", "priority", "weight", "tariff", "price", "active")
-    list_filter = ("active", ("provider", AutocompleteSelectFilter))
+    list_filter = ("active", ("provider", RelatedFilter))
     list_select_related = ("model", "provider", "tariff")
     search_fields = ("model__slug", "provider__slug", "upstream_model")
     ordering = ("model__slug", "priority")

@@ -3,6 +3,7 @@
 from django.conf import settings
 
 from accounts.models import Passkey, RecoveryCode, Totp, User
+from accounts.roles import runs_the_installation
 
 OPTIONAL, OPERATORS, REQUIRED = "optional", "operators", "required"  # CONSOLE_SECOND_FACTOR
 
@@ -15,7 +16,7 @@ def has_any(user: User) -> bool:
 def is_required(user: User) -> bool:
     """Whether `user` sees nothing of the console without one."""
     if settings.CONSOLE_SECOND_FACTOR == OPERATORS:
-        return user.is_superuser
+        return runs_the_installation(user)
     return bool(settings.CONSOLE_SECOND_FACTOR == REQUIRED)
 
 

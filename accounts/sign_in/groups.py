@@ -11,18 +11,18 @@ from hashlib import sha256
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from accounts.models import Identity, Membership, Organization, User
-from accounts.roles import Role
+from accounts.roles import Office, Role
 from accounts.sign_in.beforehand import seeing_all
 
-OPERATOR = "operator"
 MOST_GROUPS = 2000  # of a claim; the others are not looked at
 
 
 class BadMapping(ValueError):
-    """OIDC_GROUPS is not `{"group": "operator" or "role@organization", or a list of these}`."""
+    """OIDC_GROUPS is not `{"group": "operator", another office or "role@organization", or a list of these}`."""
 
 
 class NobodyHere(Exception):
@@ -42,9 +42,9 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What groups give: operator's rights, and a role by organization's slug."""
+    """What groups give: offices of the installation, and a role by organization's slug."""
 
-    operator: bool
+    offices: frozenset[str]
     roles: Mapping[str, str]
 
 
@@ -57,9 +57,10 @@ def read_mapping(mapping: Any) -> dict[str, tuple[str, ...]]:
         targets = tuple(given) if isinstance(given, list) else (given,)
         for target in targets:
             role, at, slug = target.partition("@") if isinstance(target, str) else ("", "", "")
-            if target != OPERATOR and not (at and slug and role in Role.values):
+            if target not in Office.values and not (at and slug and role in Role.values):
                 raise BadMapping(
-                    f"{group!r} gives {target!r}: say operator or one of {', '.join(Role.values)}, @, a slug"
+                    f"{group!r} gives {target!r}: say one of {', '.join(Office.values)}, "
+                    f"or one of {', '.join(Role.values)}, @, a slug"
                 )
         found[str(group)] = targets
     return found
@@ -67,15 +68,15 @@ def read_mapping(mapping: Any) -> dict[str, tuple[str, ...]]:
 
 def grants_of(groups: Iterable[str]) -> Grants:
     """What these groups give together. Of an organization's roles the one counts that the mapping names first."""
-    claimed, operator, roles = set(groups), False, dict[str, str]()
+    claimed, offices, roles = set(groups), set[str](), dict[str, str]()
     for group, targets in read_mapping(settings.OIDC_GROUPS).items():
         for target in targets if group in claimed else ():
-            if target == OPERATOR:
-                operator = True
+            if target in Office.values:
+                offices.add(target)
             else:
                 role, _, slug = target.partition("@")
                 roles.setdefault(slug, role)
-    return Grants(operator, roles)
+    return Grants(frozenset(offices), roles)
 
 
 @seeing_all()
@@ -111,7 +112,7 @@ def _by_address(email: str) -> User | None:
 def _made(claims: Claims, grants: Grants, invited: str) -> User:
     is_invited = bool(invited) and claims.email.casefold() == invited.casefold()
     slugs = set(Organization.objects.filter(slug__in=grants.roles, active=True).values_list("slug", flat=True))
-    if not (grants.operator or slugs or is_invited):
+    if not (grants.offices or slugs or is_invited):
         raise NobodyHere("no group of theirs gives anything here")
     name = claims.email
     if not name or len(name) > 150 or User.objects.filter(username__iexact=name).exists():
@@ -126,13 +127,14 @@ def _made(claims: Claims, grants: Grants, invited: str) -> User:
 def _grant(identity: Identity, grants: Grants) -> None:
     """Makes what groups gave into what they give."""
     user, before = identity.user, identity.granted
-    operator = bool(before.get("operator"))
-    if grants.operator and not user.is_superuser:
-        User.objects.filter(pk=user.pk).update(is_superuser=True, is_staff=True)
-        user.is_superuser = user.is_staff = operator = True
-    elif not grants.operator and operator:
-        User.objects.filter(pk=user.pk).update(is_superuser=False)
-        user.is_superuser = operator = False
+    has = set(user.groups.filter(name__in=Office.values).values_list("name", flat=True))
+    offices = set(before.get("offices", ())) & has  # what somebody took by hand stays taken from what groups gave
+    user.groups.remove(*Group.objects.filter(name__in=offices - grants.offices))
+    user.groups.add(*Group.objects.filter(name__in=grants.offices - has))
+    offices = (offices | (grants.offices - has)) & grants.offices
+    if grants.offices and not user.is_staff:
+        User.objects.filter(pk=user.pk).update(is_staff=True)
+        user.is_staff = True
     given: dict[str, str] = dict(before.get("roles", {}))  # by the organization's id
     wanted = {str(one.pk): grants.roles[one.slug] for one in Organization.objects.filter(slug__in=grants.roles)}
     held = {str(one.organization_id): one for one in user.memberships.select_for_update(of=("self",))}
@@ -149,4 +151,4 @@ def _grant(identity: Identity, grants: Grants) -> None:
     for organization in wanted.keys() - held.keys():
         Membership.objects.create(user=user, organization_id=organization, role=wanted[organization])
         given[organization] = wanted[organization]
-    identity.granted = {"operator": operator, "roles": given}
+    identity.granted = {"offices": sorted(offices), "roles": given}

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounts.keys import digest, digests
 from accounts.models import Invitation, Membership, Organization, User
-from accounts.roles import Role
+from accounts.roles import Role, runs_the_installation
 from accounts.sign_in.beforehand import seeing_all
 
 GOOD_FOR = timedelta(days=7)
@@ -37,7 +37,7 @@ def may_invite(user: User) -> QuerySet[Organization]:
     """The organizations that `user` may invite to: an operator all, an owner theirs."""
     if not user.is_active:
         return Organization.objects.none()
-    if user.is_superuser:
+    if runs_the_installation(user):
         return Organization.objects.filter(active=True)
     return Organization.objects.filter(active=True, memberships__user=user, memberships__role=Role.OWNER)
 

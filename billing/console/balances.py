@@ -13,7 +13,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.views.decorators.http import require_POST
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
@@ -22,7 +21,7 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from accounts.console import NeverDeleted, Page, is_operator, money
+from accounts.console import NeverDeleted, Page, RelatedFilter, is_operator, money
 from accounts.exact import plain
 from accounts.models import Organization
 from billing.credit.credits import BALANCE, GIVABLE
@@ -105,7 +104,7 @@ class BalancePage(NeverDeleted, Page):
     """Who is prepaid, and what is left. Adding is giving a credit, which nothing changes: another one corrects it."""
 
     list_display = ("organization", "left", "held", "granted_at", "since", "alerts_shown")
-    list_filter = (("organization", AutocompleteSelectFilter),)
+    list_filter = (("organization", RelatedFilter),)
     list_select_related = ("organization",)
     search_fields = ("organization__slug",)
     ordering = ("organization__slug",)

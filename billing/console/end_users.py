@@ -19,7 +19,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.console import is_operator, money, number
+from accounts.console import money, number, sees_books
 from accounts.models import Organization
 from billing.alerts import NEAR
 from billing.console.spend import Asked, NoSuch, asked_for, change
@@ -54,7 +54,7 @@ select u.name, b.id, b.period, b.model, b.amount, b.hard, concat_ws('/', p.slug,
 
 def page(request: HttpRequest) -> HttpResponse:
     """GET: the page, of `organization` (slug or id); `from` and `to` are its days, by default the running month."""
-    if not is_operator(request):
+    if not sees_books(request):
         raise PermissionDenied
     context: dict[str, Any] = {
         **admin.site.each_context(request),

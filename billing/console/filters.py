@@ -12,8 +12,11 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_time
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
-from unfold.contrib.filters.forms import AutocompleteDropdownForm, RangeDateTimeForm
+from unfold.contrib.filters.forms import RangeDateTimeForm
 
+from accounts.access.access import access_of
+from accounts.access.table import Verb
+from accounts.console import RelatedForm
 from accounts.models import ApiKey, Organization, Project
 from billing.ids import CLOCKS_APART, first_id
 from billing.models import Basis, Status, Usage
@@ -150,7 +153,7 @@ class OrganizationFilter(ChosenFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         self.asked = {"request": request, "model_admin": model_admin}
-        chosen = Organization.objects.filter(asked_for(request, organization="pk"))
+        chosen = access_of(request).rows(Organization.objects.filter(asked_for(request, organization="pk")))
         return [(str(pk), slug) for pk, slug in chosen.values_list("pk", "slug")]
 
     def has_output(self) -> bool:
@@ -159,7 +162,7 @@ class OrganizationFilter(ChosenFilter):
     def choices(self, changelist: Any) -> Iterator[Any]:
         shown = self.value() if self.lookup_choices else None  # what is no tenant's id cannot be looked up
         yield {
-            "form": AutocompleteDropdownForm(
+            "form": RelatedForm(
                 name=str(self.parameter_name),
                 label=f" By {self.title} ",
                 choices=(),
@@ -176,7 +179,8 @@ class ProjectFilter(ChosenFilter):
     title = parameter_name = "project"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        projects = Project.objects.filter(asked_for(request, organization="organization", project="pk"))
+        asked = asked_for(request, organization="organization", project="pk")
+        projects = access_of(request).rows(Project.objects.filter(asked))
         return [(str(pk), slug) for pk, slug in projects.order_by("slug").values_list("pk", "slug")]
 
     def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
@@ -192,6 +196,8 @@ class KeyFilter(ChosenFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         asked = ApiKey.objects.filter(asked_for(request, project="project", key="pk"))
+        if not access_of(request).everywhere(Usage, Verb.VIEW):  # who sees all generations sees whose they are
+            asked = access_of(request).rows(asked)
         keys = asked.select_related("project__organization").order_by("name")
         return [(str(key.pk), str(key)) for key in keys]
 

@@ -16,8 +16,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 
+from accounts.access.access import access_of
+from accounts.access.table import Verb
 from accounts.console import Record, dollars, money, number
 from accounts.exact import plain
+from accounts.log import Action, log
+from accounts.models import ApiKey
 from billing.console.filters import (
     TIME_INPUTS,
     AppFilter,
@@ -34,6 +38,7 @@ from billing.console.filters import (
     TimeFilter,
     asked_range,
 )
+from billing.exports.generations import OPERATORS
 from billing.exports.pages import FORMATS, LAYOUTS, chunks, layout_of
 from billing.exports.streams import gzipped, in_thread, takes_gzip
 from billing.models import Attempt, Item, LedgerEntry, Usage
@@ -76,6 +81,10 @@ class GenerationPage(Record):
         *("organization", "project", "key", "model", "provider", "end_user", "app", "metadata", "status", "basis"),
     )
     ordering = ("-pk",)
+    concealed = (
+        *("provider", "upstream_model", "upstream_id", "cost_shown", "overrun_shown", "tariff_link", "attempts"),
+        ProviderFilter,
+    )
     change_list_template = "admin/billing/usage/change_list.html"
     change_form_after_template = "admin/billing/usage/accounts.html"
     fieldsets = (
@@ -171,12 +180,14 @@ class GenerationPage(Record):
     ) -> HttpResponse:
         context = dict(extra_context or {})
         usage = self.get_object(request, object_id)
-        if usage is not None:
+        if usage is not None and access_of(request).is_staff:
             context |= {
                 "arithmetic": arithmetic(usage),
                 "tries": tries(Attempt.objects.filter(generation=usage.pk).order_by("number")),
                 "postings": postings(usage, LedgerEntry.objects.filter(generation=usage.pk).order_by("pk")),
             }
+        elif usage is not None:
+            context["arithmetic"] = without_costs(arithmetic(usage))
         return super().change_view(request, object_id, form_url, context)
 
     def export(self, request: HttpRequest, layout: str = LAYOUTS[0], format: str = "csv") -> StreamingHttpResponse:
@@ -190,6 +201,9 @@ class GenerationPage(Record):
         if layout not in LAYOUTS or format not in FORMATS:
             raise Http404
         columns, file = layout_of(layout), FORMATS[format]
+        if not access_of(request).is_staff:
+            columns = columns.without(OPERATORS)
+        log(Action.EXPORT, Usage, None, f"{layout} {format} {request.GET.urlencode()}")
         with connection.cursor() as cursor:
             cursor.execute("select clock_timestamp()")
             ((now,),) = cursor.fetchall()
@@ -213,6 +227,16 @@ class GenerationPage(Record):
     def tenant(self, usage: Usage) -> str:
         """Organization and project, as they were called then."""
         return f"{usage.organization_slug}/{usage.project_slug}"
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """A key leads to its page for who may see it."""
+        found = super().get_fieldsets(request, obj)
+        if access_of(request).may(ApiKey, Verb.VIEW):
+            return found
+        return [
+            (title, {**said, "fields": ["key_name" if one == "key_link" else one for one in said["fields"]]})
+            for title, said in found
+        ]
 
     @display(description="Key")
     def key_link(self, usage: Usage) -> str:
@@ -306,6 +330,11 @@ def arithmetic(usage: Usage) -> dict[str, Any]:
         rows.append(("Sum", "", "", dollars(total(charges)), "", dollars(total(costs))))
     headers = ["Item", "Quantity", "Rate", "Charge", "Provider's rate", "Provider's cost"]
     return {"headers": headers, "rows": rows}
+
+
+def without_costs(table: dict[str, Any]) -> dict[str, Any]:
+    """The table of an arithmetic as the tenant may see it: what it is charged."""
+    return {"headers": table["headers"][:4], "rows": [row[:4] for row in table["rows"]]}
 
 
 def total(amounts: list[Decimal | None]) -> Decimal | None:

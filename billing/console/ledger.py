@@ -22,6 +22,7 @@ from unfold.decorators import display
 
 from accounts.console import Record, dollars
 from accounts.exact import plain
+from accounts.log import Action, log
 from accounts.models import Organization
 from billing.console.filters import NameFilter, OrganizationFilter
 from billing.exports.streams import gzipped, in_thread, takes_gzip
@@ -169,6 +170,7 @@ class LedgerPage(Record):
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
+        log(Action.EXPORT, LedgerEntry, None, request.GET.urlencode())
         with connection.cursor() as cursor:
             cursor.execute("select clock_timestamp(), coalesce(max(id), 0) from billing_ledgerentry")
             ((now, last),) = cursor.fetchall()

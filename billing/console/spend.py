@@ -22,7 +22,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
-from accounts.console import dollars, is_operator, money, number
+from accounts.console import dollars, money, number, sees_books
 from accounts.exact import plain
 from accounts.models import ApiKey, Organization, Project
 from billing.closings import month_after
@@ -178,7 +178,7 @@ def _id(text: str) -> UUID | None:
 
 def page(request: HttpRequest) -> HttpResponse:
     """GET: the page; `rows` has usage rows read however many they are."""
-    if not is_operator(request):
+    if not sees_books(request):
         raise PermissionDenied
     now = timezone.now()
     context: dict[str, Any] = {
@@ -204,7 +204,7 @@ def _nothing(request: HttpRequest, context: dict[str, Any], words: str) -> HttpR
 
 def export(request: HttpRequest) -> HttpResponseBase:
     """GET: the page's lines as CSV, or as `format` says, all of them; back to the page where they are too many."""
-    if not is_operator(request):
+    if not sees_books(request):
         raise PermissionDenied
     try:
         asked = asked_for(request.GET.dict(), request.GET.getlist("by"), timezone.now().date())

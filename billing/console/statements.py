@@ -130,7 +130,7 @@ class StatementPage(NeverDeleted, Page):
         """The document, as it goes to the organization."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        document = Statement.objects.filter(pk=number).first() if number < 2**63 else None
+        document = self.get_queryset(request).filter(pk=number).first() if number < 2**63 else None
         if document is None:
             raise Http404
         headers = {

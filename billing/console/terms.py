@@ -5,10 +5,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
-from accounts.console import Page
+from accounts.console import Page, RelatedFilter
 from billing.console.tariffs import DatedForm
 from billing.models import Terms
 
@@ -32,7 +31,7 @@ class TermsPage(Page):
     form = TermsForm
     list_display = ("organization", "tariff_shown", "what_shown", "effective_from", "is_in_force", "note")
     list_select_related = ("organization", "tariff", "price_list")
-    list_filter = (("organization", AutocompleteSelectFilter),)
+    list_filter = (("organization", RelatedFilter),)
     search_fields = ("organization__slug", "tariff__slug", "price_list__slug", "note")
     ordering = ("organization__slug", "-effective_from")
     autocomplete_fields = ("organization", "tariff", "price_list")

@@ -1,46 +1,12 @@
 -- Seals the ledger in blocks of a hash chain, and keeps balances. Nothing here is called by a settlement.
 
--- The transactions that may be writing to the ledger at this moment.
-create or replace function billing_writers()
-returns table (virtual text, prepared boolean)
-language sql stable as $$
-    select l.virtualtransaction, l.pid is null
-      from pg_locks l
-     where l.locktype = 'relation' and l.relation = 'billing_ledgerentry'::regclass and l.granted
-       and l.database = (select oid from pg_database where datname = current_database())
-       and l.mode = 'RowExclusiveLock' and l.pid is distinct from pg_backend_pid()
-$$;
-
--- Waits until every transaction that may be writing to the ledger as this is called has ended; false when one goes on
--- for longer than p_patience hundredths of a second. Nobody is kept from writing, nor waits.
---
--- Ids are not in the order of commits, so what is visible below an id may still become more. But who inserts takes
--- RowExclusiveLock on the table first, then the id (the sequence caches none ahead), and gives the lock back once its
--- rows are to be seen, or never will be. So: read an id s that is there; call this, a later statement; read again, in
--- yet another one. Every id up to s was taken before s was seen, under a lock that is then still held, and is in the
--- list, or that was given back. After the wait all ids up to s are to be seen, and those that are not never will be.
--- Locks taken on the fast path stand in pg_locks too, and it is read as it is, not as of a snapshot. A transaction's
--- number (virtualtransaction) is not used again. A prepared one may lose it, so all of those are waited for.
--- A part of a transaction that is taken back gives up its lock and with it its ids; what follows takes new ones.
+-- Waits until every transaction that may be writing to the ledger as this is called has ended; false when one goes on for
+-- longer than p_patience hundredths of a second: see `accounts_await_writers` in `accounts/sql/log.sql`.
 create or replace function billing_await_writers(p_patience integer)
 returns boolean
 language plpgsql as $$
-declare
-    v_writers text[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'what was committed meanwhile would not be seen';
-    end if;
-    v_writers := array(select w.virtual from billing_writers() w);
-    for i in 0 .. p_patience loop
-        if i > 0 then
-            perform pg_sleep(0.01);
-        end if;
-        if not exists (select from billing_writers() w where w.prepared or w.virtual = any(v_writers)) then
-            return true;
-        end if;
-    end loop;
-    return false;
+    return accounts_await_writers('billing_ledgerentry', p_patience);
 end
 $$;
 

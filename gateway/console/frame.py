@@ -5,6 +5,7 @@ from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.contrib import admin
 from django.db.models import Count, Min, Q, Sum
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -13,7 +14,11 @@ from django.urls import reverse_lazy
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
-from accounts.console import is_operator, money
+from accounts.access.access import Access, access_of
+from accounts.access.table import Verb
+from accounts.console import is_operator, money, sees_books
+from accounts.models import User
+from accounts.sign_in.invitations import may_invite
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import AuditFinding, AuditState, Hold, Lease, Status, Usage
@@ -38,14 +43,36 @@ MOST_LOOKED_AT = 50_000  # generations the first page sums up at most
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The sidebar, for operators."""
-    if not is_operator(request):
-        return []
+    """The sidebar: the pages that are for the person."""
     known = links()
-    return [
-        {"title": title, "items": [{"title": name, "icon": icon, "link": known[view]} for name, icon, view in items]}
+    found = [
+        {
+            "title": title,
+            "items": [
+                {"title": name, "icon": icon, "link": known[view]}
+                for name, icon, view in items
+                if may_open(request, view)
+            ],
+        }
         for title, items in NAVIGATION
     ]
+    return [section for section in found if section["items"]]
+
+
+def may_open(request: HttpRequest, view: str) -> bool:
+    """Whether a page of the menu is one for the person: the first is for who has any role."""
+    if view == "health_board":
+        return is_operator(request)
+    if view in ("spend", "end_users"):
+        return sees_books(request)
+    if view == "invite":
+        return isinstance(request.user, User) and may_invite(request.user).exists()
+    if view == "admin:index":
+        access = access_of(request)
+        return access.is_staff or bool(access.roles)
+    pages = {f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist": page
+             for model, page in admin.site._registry.items()}  # fmt: skip
+    return pages[view].has_module_permission(request)
 
 
 def stylesheet(request: HttpRequest) -> str:
@@ -69,13 +96,13 @@ def without_inline_colours(request: HttpRequest) -> dict[str, Any]:
 
 
 def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Context of the first page: today (UTC) in figures, and what is wrong with the books, for operators."""
-    operator = is_operator(request)
+    """Context of the first page: today (UTC) in figures; and for who has an office what is wrong with the books."""
+    access = access_of(request)
     return {
         **context,
         "title": "Overview",
-        "figures": today() if operator else None,
-        "books": books() if operator else None,
+        "figures": today(access) if access.may(Usage, Verb.VIEW) else None,
+        "books": books() if access.is_staff else None,
     }
 
 
@@ -91,11 +118,13 @@ def books() -> str | None:
     return None
 
 
-def today() -> list[dict[str, Any]]:
-    """The figures of the day so far, of the newest generations when there are too many to look at all."""
+def today(access: Access) -> list[dict[str, Any]]:
+    """The figures of the day so far, of the newest generations when there are too many to look at all: those of all, or
+    those that the person may see.
+    """
     now = timezone.now()
     midnight = datetime.combine(now.date(), time(), UTC)
-    newest = Usage.objects.filter(pk__gte=first_id(midnight)).order_by("-pk")[:MOST_LOOKED_AT]
+    newest = access.rows(Usage.objects.filter(pk__gte=first_id(midnight))).order_by("-pk")[:MOST_LOOKED_AT]
     sums = newest.aggregate(
         generations=Count("pk"),
         spent=Sum("charge"),
@@ -107,8 +136,7 @@ def today() -> list[dict[str, Any]]:
     if sums["generations"] == MOST_LOOKED_AT:
         since = f"since {sums['oldest']:%H:%M:%S}, UTC"
     unpriced = f"; {sums['unpriced']:,} of unknown price" if sums["unpriced"] else ""
-    alive = Lease.objects.filter(heartbeat_at__gt=now - DEAD_AFTER).exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
-    return [
+    figures = [
         figure("Generations", f"{sums['generations']:,}", since, "admin:billing_usage_changelist", of_today),
         figure(
             "Charged",
@@ -124,6 +152,12 @@ def today() -> list[dict[str, Any]]:
             "admin:billing_usage_changelist",
             f"{of_today}&status=bad",
         ),
+    ]
+    if not access.everywhere(Hold, Verb.VIEW):
+        return figures
+    alive = Lease.objects.filter(heartbeat_at__gt=now - DEAD_AFTER).exclude(pk__in=(EVERYBODY, HOUSEKEEPER)).count()
+    return [
+        *figures,
         figure("Open", f"{Hold.objects.count():,}", "requests at this moment", "admin:billing_hold_changelist"),
         figure("Processes", f"{alive:,}", "gateways that are alive", "admin:billing_lease_changelist"),
     ]

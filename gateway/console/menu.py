@@ -25,6 +25,7 @@ NAVIGATION = (
             ("Keys", "key", "admin:accounts_apikey_changelist"),
             ("Files", "draft", "admin:gateway_storedfile_changelist"),
             ("People", "person", "admin:accounts_user_changelist"),
+            ("Members", "group", "admin:accounts_membership_changelist"),
             ("Invitations", "mail", "invite"),
         ),
     ),
@@ -71,6 +72,7 @@ NAVIGATION = (
             ("Stored exports", "inventory_2", "admin:billing_storedexport_changelist"),
             ("Retention", "auto_delete", "admin:billing_retention_changelist"),
             ("Audit", "fact_check", "admin:billing_auditfinding_changelist"),
+            ("Audit log", "manage_history", "admin:accounts_auditevent_changelist"),
         ),
     ),
 )

@@ -9,11 +9,10 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
-from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
-from accounts.console import Page, Record, money
+from accounts.console import Page, Record, RelatedFilter, money
 from accounts.sealing import CannotOpen
 from billing.credit.credits import BALANCE
 from billing.models import Channel, Delivery, DeliveryStatus, Recipient
@@ -79,7 +78,7 @@ class RecipientPage(Page):
 
     form = RecipientForm
     list_display = ("address", "channel", "organization", "stored", "active", "created_at")
-    list_filter = ("active", "channel", ("organization", AutocompleteSelectFilter))
+    list_filter = ("active", "channel", ("organization", RelatedFilter))
     list_select_related = ("organization",)
     search_fields = ("address", "organization__slug")
     ordering = ("organization__slug", "address")

@@ -17,7 +17,7 @@ def refusal(request: HttpRequest, status: int, title: str, words: str) -> HttpRe
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """The answer to what the person may not do."""
-    return refusal(request, 403, "Not allowed", "This is not yours to see or do: the console is its operators'.")
+    return refusal(request, 403, "Not allowed", "This is not yours to see or do.")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

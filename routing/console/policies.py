@@ -5,7 +5,6 @@ from typing import Any
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.validators import MinValueValidator
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
@@ -136,7 +135,7 @@ class PolicyPage(Replays, Page):
         whose = ("level",) if obj.level == Level.GLOBAL else ("level", obj.level)
         return [(title, {"fields": (whose,)}), *rest]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         related = ("model", "project__organization", "key__project__organization")
         return super().get_queryset(request).select_related(*related)
 

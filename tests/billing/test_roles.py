@@ -60,6 +60,8 @@ APP_WRITES = {
     "billing_retention": set(),
     "billing_droppedmonth": set(),
     "accounts_change": {"delete"},
+    "accounts_auditevent": set(),
+    "accounts_auditblock": set(),
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_spendrollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},
@@ -91,10 +93,11 @@ URLS = {"app": app_url, "console": console_url}
 
 @contextmanager
 def speaking_as(role: str, url: str | None = None) -> Iterator["psycopg.Connection[Any]"]:
-    """A connection of `app` or `console`; what it writes is rolled back in the end."""
+    """A connection of `app` or `console`, as one who sees all; what it writes is rolled back in the end."""
     with psycopg.connect(url or URLS[role]()) as connection:
         user = connection.execute("select current_user").fetchall()
         assert user == [(f"meterline_{role}",)]
+        connection.execute("select set_config('meterline.sees', 'all', false)")
         connection.commit()
         yield connection
         connection.rollback()
@@ -234,6 +237,11 @@ AS_OWNER = {
     "billing_apply_repricing": "app",
     "billing_sum_closed": "app",
     "billing_expire_credit": "app",
+    "accounts_audit": None,
+    "accounts_enter": "console",
+    "accounts_log": "console",
+    "accounts_seal_log": "app",
+    "accounts_wrong_log_blocks": "app",
     "billing_grant_credit": "console",
     "billing_end_balance": "console",
     "billing_judge_claim": "console",

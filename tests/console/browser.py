@@ -16,7 +16,7 @@ from django.test.client import ClientHandler
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import ApiKey, Organization, Project, User
+from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
 from billing.credit.prepaid import grant
 from billing.ids import first_id, new_id
 from billing.models import (
@@ -57,14 +57,18 @@ from tests.stage.cast import Tenant
 
 @contextmanager
 def console_role() -> Iterator[None]:
-    """Within, this process's connection has the rights of the console alone."""
+    """Within, this process's connection has the rights of the console alone, for one who sees all until a request says
+    who makes it.
+    """
     with connection.cursor() as cursor:
         cursor.execute("set role meterline_console")
+        cursor.execute("select set_config('meterline.sees', 'all', false)")
     try:
         yield
     finally:
         with connection.cursor() as cursor:
             cursor.execute("reset role")
+            cursor.execute("select set_config('meterline.sees', '', false), set_config('meterline.actor', '', false)")
 
 
 @contextmanager
@@ -183,6 +187,8 @@ def exact(shown: str) -> str:
 
 PAGES = (
     User,
+    Membership,
+    AuditEvent,
     Organization,
     Project,
     ApiKey,
@@ -221,6 +227,7 @@ PAGES = (
     ChoiceWeight,
 )
 READ_ONLY = (
+    AuditEvent,
     Delivery,
     Usage,
     Quarantined,
@@ -341,8 +348,11 @@ def make_rows(tenant: Tenant) -> Rows:
     month = ClosedMonth.objects.create(
         month=date(1901 + months // 12, months % 12 + 1, 1), closed_by=slug, summed_at=now
     )
+    member = User.objects.create_user(f"member-{slug}")
     return {
         User: tenant.user,
+        AuditEvent: AuditEvent.objects.filter(organization=tenant.organization.pk).latest("pk"),
+        Membership: Membership.objects.create(user=member, organization=tenant.organization, role="developer"),
         Organization: tenant.organization,
         Project: tenant.project,
         ApiKey: tenant.key,

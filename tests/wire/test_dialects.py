@@ -173,7 +173,7 @@ def test_a_file_chooses_it(tmp_path: Path) -> None:
 
 def test_the_console_offers_every_dialect(alice: Tenant) -> None:
     request = RequestFactory().get("/")
-    request.user = User(username="operator", is_staff=True, is_superuser=True)
+    request.user = User.objects.create_superuser(f"operator-{alice.organization.slug}")
     for row, names in ((alice.project, [*DIALECTS]), (alice.key, ["", *DIALECTS])):
         page = admin.site.get_model_admin(type(row))
         fields: Any = page.get_form(request, row, change=True)(instance=row).fields

@@ -22,7 +22,7 @@ from accounts.models import User
 from accounts.sign_in import factors, sessions
 from accounts.sign_in.noting import note
 from accounts.sign_in.passkeys import Site
-from gateway.door.authentication import client_address
+from gateway.console.entering import address_of as address_of
 
 HALF_WAY_SECONDS = 300
 FRESH_SECONDS = 600  # in which whoever has just proved who they are may change how they do
@@ -137,12 +137,6 @@ def site_of(request: HttpRequest) -> Site:
     """Whom passkeys are made for: the host that this request is for, which ALLOWED_HOSTS has."""
     host = request.get_host()
     return Site(host.rpartition(":")[0] or host if host[-1] != "]" else host, f"{request.scheme}://{host}")
-
-
-def address_of(request: HttpRequest) -> str:
-    """Where the request comes from, as the trusted proxies say."""
-    forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "").encode("latin-1", "replace")
-    return client_address([(b"x-forwarded-for", forwarded)] if forwarded else [], request.META.get("REMOTE_ADDR", ""))
 
 
 def later(request: HttpRequest, seconds: int) -> HttpResponse:

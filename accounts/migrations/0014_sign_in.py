@@ -19,7 +19,7 @@ alter table accounts_signedin add constraint accounts_signedin_session
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("accounts", "0010_time_zone"),
+        ("accounts", "0013_log"),
         ("sessions", "0001_initial"),
     ]
 
@@ -78,7 +78,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ('email', models.EmailField(max_length=254)),
-                ('role', models.CharField(choices=[('owner', 'Owner'), ('developer', 'Developer'), ('finance', 'Finance'), ('auditor', 'Auditor')], max_length=16)),
+                ('role', models.CharField(choices=[('owner', 'Owner'), ('developer', 'Developer'), ('auditor', 'Auditor')], max_length=16)),
                 ('digest', models.BinaryField(max_length=32, unique=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('expires_at', models.DateTimeField()),

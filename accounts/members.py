@@ -1,0 +1,85 @@
+"""Console page of members: who belongs to which organization, and as what."""
+
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models.functions import Now
+from django.http import HttpRequest
+
+from accounts.access.table import SCOPES
+from accounts.console import Page, RelatedFilter
+from accounts.models import ApiKey, Membership, User
+from accounts.roles import Role
+
+LAST = "An organization keeps one owner at least: give somebody else that role before."
+
+
+def is_last_owner(membership: Membership) -> bool:
+    """Whether an organization has no other owner. Its owners are locked: two who demote each other do so in turn."""
+    owners = Membership.objects.filter(organization=membership.organization_id, role=Role.OWNER)
+    return list(owners.order_by("pk").select_for_update().values_list("pk", flat=True)) == [membership.pk]
+
+
+def withdraw(user: User, organization: UUID, role: Role | None) -> int:
+    """Revokes the keys of a person in an organization that are beyond their role, None: that of no member. How many."""
+    alive = ApiKey.objects.filter(owner=user, project__organization=organization, revoked_at=None)
+    beyond = [key.pk for key in alive if not set(key.scopes) <= SCOPES[role] or not SCOPES[role]]
+    return ApiKey.objects.filter(pk__in=beyond).update(revoked_at=Now())
+
+
+class MemberForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    """A member's role."""
+
+    def clean_role(self) -> str:
+        """Raises ValidationError when nobody would be left to give roles."""
+        given: str = self.cleaned_data["role"]
+        if not self.instance._state.adding and given != Role.OWNER and is_last_owner(self.instance):
+            raise ValidationError(LAST)
+        return given
+
+
+class MembershipPage(Page):
+    """Members. Who leaves, or has a lesser role, leaves no key behind that does more."""
+
+    form = MemberForm
+    list_display = ("user", "organization", "role")
+    list_filter = ("role", ("organization", RelatedFilter))
+    list_select_related = ("user", "organization")
+    search_fields = ("user__username", "user__email", "organization__slug")
+    ordering = ("organization__slug", "user__username")
+    autocomplete_fields = ("user", "organization")
+    fields = ("organization", "user", "role")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Membership | None = None) -> tuple[str, ...]:
+        return ("organization", "user") if obj else ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).select_related("user", "organization")
+
+    def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
+        """Saves, and revokes what is beyond the new role."""
+        super().save_model(request, obj, form, change)
+        self._withdraw(request, obj, Role(obj.role))
+
+    def delete_model(self, request: HttpRequest, obj: Membership) -> None:
+        """Removes a member, and revokes their keys. Raises PermissionDenied for the last owner."""
+        if obj.role == Role.OWNER and is_last_owner(obj):
+            raise PermissionDenied
+        super().delete_model(request, obj)
+        self._withdraw(request, obj, None)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Not the last owner, whose removal is not even offered."""
+        if not super().has_delete_permission(request, obj):
+            return False
+        if not isinstance(obj, Membership) or obj.role != Role.OWNER:
+            return True
+        others = Membership.objects.filter(organization=obj.organization_id, role=Role.OWNER).exclude(pk=obj.pk)
+        return others.exists()
+
+    def _withdraw(self, request: HttpRequest, membership: Membership, role: Role | None) -> None:
+        if count := withdraw(membership.user, membership.organization_id, role):
+            messages.warning(request, f"Keys of {membership.user} that were revoked: {count}.")

@@ -1,0 +1,153 @@
+"""The audit log: what is changed by whatever way is in it, no secret is, and who tampers with it is told of."""
+
+import secrets
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import ProgrammingError, connection, transaction
+
+from accounts.log import Action, log, seal_log, wrong_blocks
+from accounts.models import ApiKey, AuditBlock, AuditEvent, Organization, User
+from billing.auditing import audit
+from billing.models import AuditFinding, Budget
+from routing.models import Credential, Provider
+from tests.console.browser import console, console_role, context_of, filled, submit, url
+from tests.stage.cast import Tenant
+
+SECRET = "sk-" + "Secret" * 6
+
+
+def events(row: Any) -> list[Any]:
+    """Those of a row, oldest first."""
+    return list(AuditEvent.objects.filter(table=row._meta.db_table, row=str(row.pk)).order_by("pk"))
+
+
+def test_a_change_is_logged_with_who_from_where_and_what(alice: Tenant) -> None:
+    client = console()
+    person = User.objects.get(pk=client.session["_auth_user_id"])
+    address = url(Organization, "change", alice.organization.pk)
+    fields = filled(client.get(address).content.decode(), "organization_form")
+    response = client.post(address, {**fields, "name": ["Renamed"]}, REMOTE_ADDR="203.0.113.7")
+    assert response.status_code == 302
+    added, event = events(alice.organization)
+    assert (added.action, added.before, added.actor) == ("add", None, None)
+    assert (event.action, event.actor, event.actor_name) == ("change", person.pk, person.username)
+    assert (event.address, event.organization) == ("203.0.113.7", alice.organization.pk)
+    assert (event.before, event.after) == ({"name": alice.organization.name}, {"name": "Renamed"})
+    client.post(address, {**fields, "name": ["Renamed"]})
+    assert len(events(alice.organization)) == 2  # nothing changed
+
+
+def test_what_goes_past_the_forms_is_logged_as_well(alice: Tenant) -> None:
+    budget = Budget.objects.create(organization=alice.organization, period="day", amount=5)
+    Budget.objects.filter(pk=budget.pk).update(amount=6)
+    with connection.cursor() as cursor:
+        cursor.execute("delete from billing_budget where id = %s", [budget.pk])
+    added, changed, deleted = events(budget)
+    assert added.after["amount"] == 5 and added.after["organization_id"] == str(alice.organization.pk)
+    assert (changed.before, changed.after) == ({"amount": 5}, {"amount": 6})
+    assert (deleted.action, deleted.after, deleted.before["amount"]) == ("delete", None, 6)
+    assert {event.organization for event in (added, changed, deleted)} == {alice.organization.pk}
+    assert {event.actor_name for event in (added, changed, deleted)} != {""}
+
+
+def test_no_secret_is_in_it(alice: Tenant) -> None:
+    provider = Provider.objects.create(slug=f"p-{secrets.token_hex(4)}", name="P", base_url="https://p.example/v1")
+    credential = Credential(provider=provider)
+    credential.put(SECRET)
+    credential.save()
+    first = credential.sealed
+    credential.put(SECRET + "2")
+    credential.save()
+    alice.user.set_password(SECRET)
+    alice.user.save()
+    added, changed = events(credential)
+    assert (added.after["sealed"], changed.before["sealed"], changed.after["sealed"]) == ("(secret)",) * 3
+    assert events(alice.user)[-1].after == {"password": "(secret)"}
+    assert events(alice.key)[0].after["digest"] == "(secret)"
+    with connection.cursor() as cursor:
+        cursor.execute("select string_agg(e::text, '') from accounts_auditevent e")
+        ((text,),) = cursor.fetchall()
+    for secret in (SECRET, first, credential.sealed, alice.secret, bytes(alice.key.digest).hex(), alice.user.password):
+        assert secret not in text
+
+
+def test_a_key_that_is_shown_is_logged(alice: Tenant) -> None:
+    client = console()
+    fields = {"project": str(alice.project.pk), "name": "shown"}
+    assert "sk-ml-" in submit(client, url(ApiKey, "add"), "apikey_form", **fields).content.decode()
+    added, shown = events(ApiKey.objects.get(project=alice.project, name="shown"))
+    assert (added.action, shown.action, shown.organization) == ("add", "reveal", alice.organization.pk)
+    assert shown.actor_name == User.objects.get(pk=client.session["_auth_user_id"]).username
+    page = client.get(url(AuditEvent, "changelist"), {"q": shown.row})
+    assert [one.pk for one in context_of(page)["cl"].queryset] == [shown.pk, added.pk]
+
+
+def test_the_console_logs_no_change_of_its_own_making(alice: Tenant) -> None:
+    with console_role(), pytest.raises(ProgrammingError, match="logged by triggers"):
+        log(Action.CHANGE, alice.project, None)
+
+
+@pytest.fixture
+def sealed(alice: Tenant) -> Iterator[list[AuditEvent]]:
+    """Three events that are sealed, the newest ones. What is done to them is undone."""
+    for name in ("one", "two"):
+        Organization.objects.filter(pk=alice.organization.pk).update(name=name)
+    seal_log()
+    with transaction.atomic():
+        yield events(alice.organization)
+        transaction.set_rollback(True)
+
+
+TAMPERED = {
+    "changed": 'update accounts_auditevent set after = \'{{"name": "three"}}\' where id = {1}',
+    "missing": "delete from accounts_auditevent where id = {1}",
+    "added": "insert into accounts_auditevent select {0}, at, 1, 'nobody', '', action, \"table\", \"row\","
+    " organization, before, after, '' from accounts_auditevent where id = {1}",
+    "sealed anew": "update accounts_auditblock set digest = repeat('0', 64) where last_id >= {1}",
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_who_tampers_with_it_is_told_of(how: str, sealed: list[AuditEvent]) -> None:
+    last = AuditBlock.objects.latest("number").number
+    assert wrong_blocks(1, last) == []
+    free = -1 if how != "added" else AuditEvent.objects.latest("pk").pk
+    with connection.cursor() as cursor:
+        if how == "added":  # in the place of one that is no more
+            cursor.execute("delete from accounts_auditevent where id = %s", [free])
+        cursor.execute(TAMPERED[how].format(free, sealed[1].pk))
+    assert wrong_blocks(1, last) != []
+    with pytest.raises(CommandError, match="of the audit log does not hold"):
+        call_command("audit", stdout=StringIO())
+
+
+def test_the_auditor_finds_it(alice: Tenant) -> None:
+    seal_log()
+    audit()
+    block = AuditBlock.objects.latest("number")
+    try:
+        AuditBlock.objects.filter(pk=block.pk).update(digest="0" * 64)
+        audit()
+        places = AuditFinding.objects.filter(gone_at=None).values_list("place", flat=True)
+        assert f"audit log, block {block.number}" in places
+    finally:
+        AuditBlock.objects.filter(pk=block.pk).update(digest=block.digest)
+    audit()
+    audit()
+    assert not AuditFinding.objects.filter(gone_at=None, place__startswith="audit log").exists()
+
+
+def test_sealing_goes_on_where_it_was(alice: Tenant) -> None:
+    seal_log()
+    before = AuditBlock.objects.latest("number")
+    assert seal_log() == 0
+    Organization.objects.filter(pk=alice.organization.pk).update(name="again")
+    assert seal_log() == 1
+    after = AuditBlock.objects.latest("number")
+    assert (after.number, after.previous) == (before.number + 1, before.digest)
+    assert after.last_id >= events(alice.organization)[-1].pk > before.last_id
+    assert wrong_blocks(1, after.number) == []
