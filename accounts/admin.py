@@ -31,7 +31,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[type-arg]  # not generic at run time
+class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[misc, type-arg]  # not generic at run time
     """People. Nobody is deleted: the history of what they did goes by their row."""
 
     form = UserChangeForm

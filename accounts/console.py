@@ -252,9 +252,9 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
         """The row; where it is to be saved it is locked. All of its columns are: also those that somebody else is
         about to write beside this page, such as when a key was revoked, must be as they will be.
         """
-        row = super().get_object(request, object_id, from_field)
-        saves = row and request.method == "POST" and transaction.get_connection().in_atomic_block
-        if saves and self.has_change_permission(request, row):
+        row: Any = super().get_object(request, object_id, from_field)
+        saves = request.method == "POST" and transaction.get_connection().in_atomic_block
+        if saves and row is not None and self.has_change_permission(request, row):
             self.model._base_manager.select_for_update().filter(pk=row.pk).values("pk").first()
             row = super().get_object(request, object_id, from_field)
         return row
@@ -272,7 +272,8 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
                 filled.add_error(None, CHANGED)
             return cleaned
 
-        return type(form)(form.__name__, (form,), {"clean": clean, "__module__": form.__module__})
+        metaclass: Any = type(form)
+        return metaclass(form.__name__, (form,), {"clean": clean, "__module__": form.__module__})
 
     def _state(self, request: HttpRequest, obj: Any, form: Any = None, *, locked: bool = False) -> str:
         """A digest of what the form of a row, and those of the rows on its page, are filled with, as it is now.
@@ -283,7 +284,7 @@ class Page(OperatorsOnly, FriendlyForms, ModelAdmin):
         shown = [(self.model._base_manager.filter(pk=obj.pk), form)]
         for inline in self.get_inline_instances(request, obj):
             if inline.has_change_permission(request, obj):
-                rows = inline.get_formset(request, obj)
+                rows: Any = inline.get_formset(request, obj)
                 shown.append((inline.model._base_manager.filter(**{rows.fk.name: obj}), rows.form))
         found = [_columns(rows.select_for_update() if locked else rows, its_form) for rows, its_form in shown]
         return sha256(repr(found).encode()).hexdigest()

@@ -1,6 +1,7 @@
 """What came of each promise, as a table. `Recorder` is a pytest plugin, told by each test's `figures`."""
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ class Recorder:
             self._passed.add(report.nodeid)
         if report.when != "teardown":
             return
-        told = [value for name, value in report.user_properties if name == "figures"]
+        told: list[Any] = [value for name, value in report.user_properties if name == "figures"]
         test = report.nodeid.rpartition("::")[2].partition("[")[0].removeprefix("test_").replace("_", " ")
         if not told:
             self._ran["-", test].add(report.nodeid)

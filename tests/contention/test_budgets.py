@@ -277,7 +277,7 @@ def test_what_costs_less_than_its_worst_is_spent_to_the_last(
     until(lambda: not Hold.objects.filter(organization=alice.organization.pk).exists())
     counter = Counter.objects.get(subject=rule.subject)
     answers = sum(answer.final for answer in journal)
-    assert (counter.held, counter.used <= amount) == (0, True)
+    assert counter.held == 0 and counter.used <= amount
     assert amount - counter.used < 1
     assert answers == Usage.objects.filter(organization=alice.organization.pk, status="completed").count()
     assert answers > 1.5 * float(amount)

@@ -59,7 +59,7 @@ def test_each_charge_is_by_the_price_version_of_its_hold(
 ) -> None:
     """Version n asks n dollars a million tokens of the tenant, and costs half of it."""
 
-    def prices(number: int) -> dict[str, tuple[str, str]]:
+    def prices(number: int) -> dict[str, Any]:
         return dict.fromkeys(("input", "output"), (f"{number / 2}", f"{number}"))
 
     tariff = make_tariff(**prices(1))
