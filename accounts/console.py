@@ -318,9 +318,9 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
         """The row; where it is to be saved it is locked. All of its columns are: also those that somebody else is
         about to write beside this page, such as when a key was revoked, must be as they will be.
         """
-        row = super().get_object(request, object_id, from_field)
+        row: Any = super().get_object(request, object_id, from_field)
         saves = request.method == "POST" and transaction.get_connection().in_atomic_block
-        if row and saves and self.has_change_permission(request, row):
+        if saves and row is not None and self.has_change_permission(request, row):
             self.model._base_manager.select_for_update().filter(pk=row.pk).values("pk").first()
             row = super().get_object(request, object_id, from_field)
         return row
@@ -338,7 +338,8 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
                 filled.add_error(None, CHANGED)
             return cleaned
 
-        return type(form)(form.__name__, (form,), {"clean": clean, "__module__": form.__module__})
+        metaclass: Any = type(form)
+        return metaclass(form.__name__, (form,), {"clean": clean, "__module__": form.__module__})
 
     def _state(self, request: HttpRequest, obj: Any, form: Any = None, *, locked: bool = False) -> str:
         """A digest of what the form of a row, and those of the rows on its page, are filled with, as it is now.
