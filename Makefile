@@ -51,7 +51,7 @@ fuzz: environment ## Send 100,000 mutilated bodies (make test: 1,000), and all t
 exports: environment ## Export a million generations in each format, and print how fast (make test: 12,000)
 	EXPORTED_ROWS=1000000 $(BIN)/python -m pytest -s tests/endpoints/test_export_speed.py $(ARGS)
 
-matrix: environment ## Prove and print who may do what in the console, and that no organization sees another (make test: a third)
+matrix: environment ## Prove and print who may do what in the console, and that no organization sees another (make test: a sixth)
 	$(BIN)/python -m tests.matrix $(ARGS)
 
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md

@@ -40,7 +40,7 @@ def table() -> str:
 
 def main(arguments: list[str]) -> int:
     """The exit status."""
-    os.environ["MATRIX"] = "whole"  # `make test` has about a third
+    os.environ["MATRIX"] = "whole"  # `make test` has about a sixth
     counter = Counter()
     ended = pytest.main(["-q", "-n", "logical", "tests/matrix", *arguments], plugins=[counter])
     print("v view, a add, c change, d delete; of an organization its own rows, of a developer their own\n")
