@@ -344,8 +344,9 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
     def _state(self, request: HttpRequest, obj: Any, form: Any = None, *, locked: bool = False) -> str:
         """A digest of what the form of a row, and those of the rows on its page, are filled with, as it is now.
 
-        `locked`: and stays until this transaction ends.
+        `locked`: and stays until this transaction ends, where there is one.
         """
+        locked = locked and transaction.get_connection().in_atomic_block
         form = form or self.get_form(request, obj, change=True)
         shown = [(self.model._base_manager.filter(pk=obj.pk), form)]
         for inline in self.get_inline_instances(request, obj):

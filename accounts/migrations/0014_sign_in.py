@@ -5,6 +5,8 @@ import uuid
 from django.conf import settings
 from django.db import migrations, models
 
+from accounts.access.policies import hold_apart
+
 
 # The API has no business with how people sign in. A session's row here goes with the session, whoever ends that: code
 # from before knows of no such row.
@@ -104,4 +106,5 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunSQL(RIGHTS, migrations.RunSQL.noop),
+        hold_apart("accounts_invitation", "organization_id = {}", writes="organization_id = {}"),
     ]

@@ -77,6 +77,7 @@ def open_now() -> Q:
     return Q(accepted_at=None, revoked_at=None, expires_at__gt=Now())
 
 
+@seeing_all()
 def by_token(token: str) -> Invitation:
     """The one of this token. Raises `NotGood`."""
     if not token or len(token) > MOST_CHARS or not token.isascii():

@@ -103,11 +103,12 @@ def test_it_may_be_of_a_model_of_an_end_user_or_of_each(alice: Tenant, simulated
     assert "There is no model no/such." in make(client, alice, model="no/such").content.decode()
     page = context_of(client.get(LIST, {"q": alice.organization.slug}))["cl"]
     admin = page.model_admin
+    leads = f'<a href="/console/end-users/?organization={alice.organization.pk}" class="text-link">{{}}</a>'
     assert [(admin.part(row), exact(admin.used(row))) for row in page.result_list] == [
         ("all calls", "$3"),
         (f"of {model}", "$1"),
-        ("for end user ann", "$1"),
-        ("for each end user", "$2"),  # of who has spent most
+        (leads.format("for end user ann"), "$1"),
+        (leads.format("for each end user"), "$2"),  # of who has spent most
         (f"of {model} for each end user", "$1"),
     ]
     row = Model.objects.get(slug=model)

@@ -44,7 +44,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "admin:billing_pricelist_import": ("post", {"number": "row"}, OPERATORS),
     "admin:billing_pricelist_decline": ("post", {"number": "row"}, OPERATORS),
     "admin:billing_billfetch_stop": ("post", {"fetch": "row"}, OPERATORS),
-    "admin:billing_billfetch_go_on": ("post", {"fetch": "row"}, OPERATORS),
+    "admin:billing_billfetch_go_on": ("post", {"fetch": "billing.billfetch"}, OPERATORS),
     "admin:billing_tariff_new_version": ("get", {"object_id": "billing.tariff"}, OPERATORS),
     "admin:billing_repricing_stop": ("post", {"run": "row"}, OPERATORS),
     "admin:billing_repricing_count": ("post", {"run": "row"}, OPERATORS),
