@@ -109,7 +109,7 @@ def test_it_may_be_of_a_model_of_an_end_user_or_of_each(alice: Tenant, simulated
         (f"of {model}", "$1"),
         (leads.format("for end user ann"), "$1"),
         (leads.format("for each end user"), "$2"),  # of who has spent most
-        (f"of {model} for each end user", "$1"),
+        (leads.format(f"of {model} for each end user"), "$1"),
     ]
     row = Model.objects.get(slug=model)
     renamed = submit(client, url(Model, "change", row.pk), "model_form", slug=f"{model}-2")
