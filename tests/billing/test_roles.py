@@ -64,6 +64,7 @@ APP_WRITES = {
     "accounts_auditblock": set(),
     "billing_usagerollup": {"insert", "update", "delete"},
     "billing_spendrollup": {"insert", "update", "delete"},
+    "billing_tagrollup": {"insert", "update", "delete"},
     "billing_latehour": {"insert", "update", "delete"},
     "billing_mark": {"insert", "update", "delete"},
     "routing_offerrollup": {"insert", "update", "delete"},

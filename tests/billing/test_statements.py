@@ -28,7 +28,7 @@ from billing.models import ClosedMonth, ClosedSum, Statement, Usage
 from billing.rollups import roll_up_usage
 from billing.sealing import sum_closed
 from tests.console.browser import console, url
-from tests.stage.backbone import app_url, console_url, database, owner_url
+from tests.stage.backbone import app_url, console_url, database, operating, owner_url
 from tests.stage.books import empty, forced, fresh_books, make_whole, post, spend
 from tests.stage.cast import Tenant, make_tenant
 
@@ -235,7 +235,7 @@ INSERT = (
 
 
 def _insert(tenant: Tenant) -> None:
-    with database(console_url()) as own:
+    with operating() as own:
         own.execute(INSERT, [tenant.organization.pk, MONTH])
 
 

@@ -191,9 +191,9 @@ def test_every_scheduled_task_is_known() -> None:
         *("audit", "drop_old_months", "expire_credit", "make_partitions", "prune"),
         *("resolve_dead_holds", "roll_up_usage", "seal"),
     }
-    gateways = {"gateway.alert", "gateway.prune_files", "gateway.store_exports"}
+    gateways = {"gateway.alert", "gateway.prune_files", "gateway.prune_refused", "gateway.store_exports"}
     routings = {"routing.fetch_price_list", "routing.prune", "routing.roll_up"}
-    assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways}
+    assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways, "accounts.seal_log"}
     asked_for = {
         "routing.fetch_bill",
         "routing.replay",

@@ -13,7 +13,7 @@ from billing.models import LedgerEntry, Repricing
 from billing.tasks import apply_repricing, count_repricing
 from tests.console.browser import console, make_usage, url
 from tests.console.test_replays import worker
-from tests.stage.backbone import console_url, database
+from tests.stage.backbone import operating
 from tests.stage.books import forced
 from tests.stage.cast import Tenant
 from tests.stage.shelf import add_version, make_tariff
@@ -87,7 +87,7 @@ def test_the_consoles_role_says_stop_and_nothing_else_of_a_run(alice: Tenant) ->
     version = make_tariff(input="1", output="2").versions.get()
     today = timezone.now().date()
     run = Repricing.objects.create(version=version, first=today, until=today + timedelta(days=1))
-    with database(console_url()) as connection:
+    with operating() as connection:
         connection.execute("update billing_repricing set stop = true where id = %s", [run.pk])
         for statement in ("update billing_repricing set state = 'applied'", "select billing_apply_repricing(1, '')"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):

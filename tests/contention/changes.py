@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from tests.stage.backbone import console_url, database, owner_url
+from tests.stage.backbone import database, operating, owner_url
 from tests.stage.load import Answer, Clients, keep_asking
 from tests.stage.product import Gateway
 
@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 def change(statement: str, *values: Any) -> Change:
     """Commits a change as the console does."""
-    with database(console_url()) as console:
+    with operating() as console:
         return _timed(console, lambda: console.execute(statement.encode(), values))
 
 

@@ -10,7 +10,7 @@ from billing.credit.prepaid import balance
 from billing.models import Credit, LedgerEntry
 from tests.contention.conftest import Figures
 from tests.contention.scale import scaled
-from tests.stage.backbone import console_url, database
+from tests.stage.backbone import operating
 from tests.stage.cast import Tenant
 
 pytestmark = pytest.mark.backbone
@@ -25,7 +25,7 @@ def test_one_of_many_grants_of_a_reference_wins(alice: Tenant, figures: Figures,
     tried: list[str] = []
 
     def give(_: int) -> None:
-        with database(console_url()) as console:
+        with operating() as console:
             together.wait(60)
             for _ in range(TRIES):
                 try:

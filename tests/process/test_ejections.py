@@ -22,7 +22,7 @@ from routing.models import Ejection, Offer
 from routing.statistics.rollups import prune
 from tests.routing.offers import make_offer
 from tests.stage import shelf
-from tests.stage.backbone import app_url, console_url, database, owner_url, run
+from tests.stage.backbone import app_url, database, operating, owner_url, run
 from tests.stage.product import free_port
 
 pytestmark = pytest.mark.backbone
@@ -278,7 +278,7 @@ def test_an_operator_ends_a_rest_for_all() -> None:
         async with mates(1) as (here,):
             here.fail(model)
             await soon(lambda: rows(model))
-            with database(console_url()) as console:
+            with operating() as console:
                 console.execute(
                     "update routing_ejection e set closed_at = now(), closed_by = 'operator' from routing_offer o"
                     " join routing_model m on m.id = o.model_id where o.id = e.offer_id and m.slug = %s",

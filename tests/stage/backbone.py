@@ -96,6 +96,14 @@ async def admission(url: str | None = None) -> AsyncIterator[Admission]:
         await connections.close()
 
 
+@contextmanager
+def operating() -> Iterator["psycopg.Connection[Any]"]:
+    """A connection of the console's that has entered as somebody who sees all organizations."""
+    with database(console_url()) as connection:
+        connection.execute("select set_config('meterline.sees', 'all', false)")
+        yield connection
+
+
 def wanted(
     key: ApiKey, *, fixed: str | None = "0", rate: str | None = "0.01", cap: int = 100, **changes: Any
 ) -> HoldItem:

@@ -27,8 +27,8 @@ from tests.stage.backbone import (
     app_url,
     backbone,
     books,
-    console_url,
     database,
+    operating,
     owner_url,
     run,
     settled,
@@ -235,7 +235,7 @@ def test_taking_back_and_holding_race_and_never_take_the_same_dollar(alice: Tena
     taken: list[int] = []
 
     def take(place: int) -> None:
-        with database(console_url()) as console:
+        with operating() as console:
             try:
                 console.execute(
                     "select billing_grant_credit(%s, 'adjustment', -1, null, %s, '', 'finance', false)",
