@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
+from psycopg.pq import ConnStatus
 
 from accounts import callers
 from accounts.callers import Caller
@@ -155,23 +156,28 @@ class Snapshots:
 
         psycopg's own wait would look ten times a second, in each process, for ever.
         """
+        loop, socket = asyncio.get_running_loop(), connection.fileno()
 
         def read() -> None:
             try:
                 connection.pgconn.consume_input()
-            except psycopg.OperationalError:  # it is gone, as the next query will say
+            except psycopg.OperationalError:
+                # It is gone, as the next query will say, and libpq has closed the socket: left with the loop, it would
+                # be that of whoever opens the next one.
+                loop.remove_reader(socket)
                 self._heard.set()
+                return
             while connection.pgconn.notifies():
                 self._heard.set()
 
-        loop = asyncio.get_running_loop()
-        loop.add_reader(connection.fileno(), read)
+        loop.add_reader(socket, read)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._heard.wait()
         finally:
-            loop.remove_reader(connection.fileno())
+            if connection.pgconn.status == ConnStatus.OK:  # else it has been, and the number may be another's now
+                loop.remove_reader(socket)
 
     async def find(self, digests: list[bytes]) -> Caller | None:
         """Asks the database for a living key that the snapshot lacks: one made a moment ago works at once.
