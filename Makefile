@@ -27,7 +27,7 @@ test: environment ## Run the tests, against a real PostgreSQL and Valkey
 	$(BIN)/python -m pytest -n logical -m "not slow" $(ARGS)
 
 slow: environment ## Run the tests that make test leaves out: upgrade, restart, install and measure, with engines of their own
-	$(BIN)/python -m pytest -n logical -m slow $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
 contention: environment ## Have four processes race for money, keys, prices, limits and rows, and print each promise's figures (make test: a little of each)
 	$(BIN)/python -m tests.contention $(ARGS)
