@@ -13,8 +13,8 @@ from accounts.models import Membership, User
 from accounts.roles import Office, Role
 from billing.ids import new_id
 from billing.models import Budget, Hold, Limit, Usage
-from gateway.models import StoredFile
-from tests.console.browser import Console, Rows, make_rows, make_usage
+from gateway.models import Refused, RefusedCount, StoredFile
+from tests.console.browser import Console, Rows, make_refused, make_rows, make_usage
 from tests.stage.cast import Tenant, make_key, make_tenant
 
 STAFF = ("superuser", *(f"installation's {office.value}" for office in Office))
@@ -98,5 +98,9 @@ def gather() -> People:
         Budget: Budget.objects.create(**subject, period="day", amount=Decimal(3)),
         Limit: Limit.objects.create(**subject, measure="open", value=3),
         StoredFile: make_file(alice, key),
+        Refused: make_refused(alice, key=key.pk),
+        RefusedCount: RefusedCount.objects.create(
+            minute=timezone.now(), organization=alice.organization.pk, key=key.pk, status=429, requests=1
+        ),
     }
     return People(alice, charlie, {name: client_of(user) for name, user in users.items()}, users, rows, own, theirs)
