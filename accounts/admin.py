@@ -31,7 +31,7 @@ from accounts.log import Action, log
 from accounts.log_page import AuditLogPage
 from accounts.members import MembershipPage
 from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
-from accounts.roles import Office, Role
+from accounts.roles import Office, Role, runs_the_installation
 
 admin.site.register(Membership, MembershipPage)
 admin.site.register(AuditEvent, AuditLogPage)
@@ -86,7 +86,7 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[misc, type-
         if obj is None or access_of(request).superuser:
             return True
         person = obj if isinstance(obj, User) else User.objects.filter(pk=obj).first()
-        return person is not None and not (person.is_superuser or person.groups.filter(name=Office.OPERATOR).exists())
+        return person is not None and not runs_the_installation(person)
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Offices that are not above the person's own, nor beside it."""

@@ -10,13 +10,15 @@ from django.utils.html import format_html, format_html_join
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import display
 
-from accounts.access.access import access_of
+from accounts.access.access import access_of, rule_of
+from accounts.access.table import Verb
 from accounts.console import Record
 from accounts.log import Action, AuditBlock, AuditEvent
 from accounts.models import Organization
 from accounts.roles import Office
 
-MONEY = "billing_"  # what finance sees the log of
+MONEY = "billing_"  # what finance sees the log of, as far as it sees the rows
+OF_A_PAGE = ("billing_credit", "billing_judgement")  # rows that are shown on the page of another table's
 LONGEST = 200  # characters of a value in the list
 
 
@@ -24,6 +26,13 @@ def called() -> dict[str, str]:
     """What tables hold, by their names."""
     found = {model._meta.db_table: str(model._meta.verbose_name) for model in apps.get_models()}
     return {**found, "accounts_user_groups": "office of a user"}
+
+
+def _of_money() -> list[str]:
+    """The tables about money whose rows finance sees."""
+    seen = [model._meta.db_table for model in apps.get_models()
+            if Verb.VIEW in rule_of(model).offices.get(Office.FINANCE, ())]  # fmt: skip
+    return [table for table in (*seen, *OF_A_PAGE) if table.startswith(MONEY)]
 
 
 class TableFilter(DropdownFilter):
@@ -60,7 +69,7 @@ class AuditLogPage(Record):
         slug = Organization.objects.filter(pk=OuterRef("organization")).values("slug")
         found, access = super().get_queryset(request).annotate(slug=Subquery(slug)), access_of(request)
         only_money = not access.superuser and access.offices == {Office.FINANCE}
-        return found.filter(table__startswith=MONEY) if only_money else found
+        return found.filter(table__in=_of_money()) if only_money else found
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """The events of one row, or of one person."""

@@ -602,7 +602,7 @@ class Usage(models.Model):
 
 
 class Quarantined(Usage):
-    """A generation of which a provider's counts were refused, and so nothing charged for: somebody is to judge them."""
+    """A generation of which a provider's counts were refused, charged by an estimate or by those that were not."""
 
     class Meta:
         proxy = True

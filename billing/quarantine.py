@@ -1,9 +1,9 @@
 """What a provider's claim that was not believed would come to, and what somebody says to it.
 
 Such a generation is charged by an estimate, or by the counts that were believed, and is `suspect`. A claim can be
-accepted where its counts of the prompt and the completion are counts at all; what is said to be inside one of them
-counts where it fits. It is priced as re-pricing prices (`billing/repricing.py`): by the version that priced the
-generation, by its organization's terms, and what was capped stays capped.
+accepted where its counts of the prompt and the completion are counts at all, and all there is to be charged; what is
+said to be inside one of them counts where it fits. It is priced as re-pricing prices (`billing/repricing.py`): by the
+version that priced the generation, by its organization's terms, and what was capped stays capped.
 """
 
 from copy import copy
@@ -18,6 +18,7 @@ from billing.repricing import COUNTS, Look, repriced
 from billing.tokens import LARGEST, Tokens
 
 INPUTS = ("cached", "audio_input", "image_input", "video_input")
+NO_TOKENS = ("web_searches", "images", "seconds")
 OUTPUTS = ("reasoning", "audio_output", "image_output")
 
 
@@ -46,7 +47,8 @@ def amounts(row: Quarantined) -> Amounts | None:
     """What the claim comes to; None: it cannot be accepted."""
     tokens = tokens_of(row)
     version = TariffVersion.objects.filter(pk=row.tariff_version or 0).first()
-    if tokens is None or version is None:
+    counted = any(getattr(row, column) for column in NO_TOKENS)
+    if tokens is None or version is None or counted:  # a claim of tokens says nothing of those
         return None
     as_claimed = copy(row)
     for name, column in COUNTS.items():

@@ -236,7 +236,7 @@ CONSOLE_SECOND_FACTOR = env.str("CONSOLE_SECOND_FACTOR", default="optional")
 # Off: people come in by single sign-on or a passkey alone.
 CONSOLE_PASSWORDS = env.bool("CONSOLE_PASSWORDS", default=True)
 # Single sign-on by OpenID Connect: on where an issuer is named. Its groups give what OIDC_GROUPS says and nothing else:
-# {"group": "operator" or "role@organization", or a list of these}.
+# {"group": "operator", "finance", "auditor" or "role@organization", or a list of these}.
 OIDC_ISSUER = env.str("OIDC_ISSUER", default="")
 OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", default="")
 OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", default="")

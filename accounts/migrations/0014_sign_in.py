@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 from accounts.access.policies import hold_apart
+from accounts.watching import logged
 
 
 # The API has no business with how people sign in. A session's row here goes with the session, whoever ends that: code
@@ -83,6 +84,7 @@ class Migration(migrations.Migration):
                 ('role', models.CharField(choices=[('owner', 'Owner'), ('developer', 'Developer'), ('auditor', 'Auditor')], max_length=16)),
                 ('digest', models.BinaryField(max_length=32, unique=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('mailed', models.BooleanField(default=False)),
                 ('expires_at', models.DateTimeField()),
                 ('accepted_at', models.DateTimeField(null=True)),
                 ('revoked_at', models.DateTimeField(null=True)),
@@ -107,4 +109,9 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(RIGHTS, migrations.RunSQL.noop),
         hold_apart("accounts_invitation", "organization_id = {}", writes="organization_id = {}"),
+        logged("accounts_totp", secret="sealed", ignored="last_step"),
+        logged("accounts_passkey", secret="credential credential_id", ignored="sign_count last_used_at"),
+        logged("accounts_recoverycode", secret="digest"),
+        logged("accounts_identity", ignored="last_used_at"),
+        logged("accounts_invitation", "organization_id", secret="digest"),
     ]

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 from django.db import connection, transaction
 
+from accounts.models import User
+
+ACTS = "select set_config('meterline.actor', %s, true)"
 SEES = "select set_config('meterline.sees', %s, true)"
 
 
@@ -22,3 +25,9 @@ def seeing_all() -> Iterator[None]:
         yield
         # Where that fails instead, the transaction, or the part of it that this is, is taken back, and this with it.
         cursor.execute(SEES, [before])
+
+
+def acting_as(user: User) -> None:
+    """To the end of this transaction the audit log names `user`, whose ways in or roles are about to change."""
+    with connection.cursor() as cursor:
+        cursor.execute(ACTS, [f"{user.pk} {user.get_username()}"])

@@ -14,9 +14,10 @@ from django.conf import settings
 from django.contrib.auth.models import Group
 from django.utils import timezone
 
+from accounts.memberships import is_last_owner, withdraw
 from accounts.models import Identity, Membership, Organization, User
 from accounts.roles import Office, Role
-from accounts.sign_in.beforehand import seeing_all
+from accounts.sign_in.beforehand import acting_as, seeing_all
 
 MOST_GROUPS = 2000  # of a claim; the others are not looked at
 
@@ -87,22 +88,31 @@ def person_of(claims: Claims, invited: str = "") -> User:
     group gives something, or who was `invited` by that address.
     """
     grants = grants_of(claims.groups)
-    identity = Identity.objects.filter(issuer=claims.issuer, subject=claims.subject).first()
-    if identity is None:
+    identity = Identity.objects.filter(issuer=claims.issuer, subject=claims.subject).select_related("user").first()
+    if identity is not None:
+        _not_disabled(identity.user)
+    else:
         user = _by_address(claims.email) or _made(claims, grants, invited)
+        _not_disabled(user)
         # Whoever comes by it at the same time waits for the unique row, and has this one then.
         identity, _ = Identity.objects.get_or_create(
             issuer=claims.issuer, subject=claims.subject, defaults={"user": user}
         )
     identity = Identity.objects.select_for_update(of=("self",)).select_related("user").get(pk=identity.pk)
+    acting_as(identity.user)
     _grant(identity, grants)
     identity.last_used_at = timezone.now()
     identity.save(update_fields=["granted", "last_used_at"])
     return identity.user
 
 
+def _not_disabled(user: User) -> None:
+    if not user.is_active:
+        raise NobodyHere("they are disabled")
+
+
 def _by_address(email: str) -> User | None:
-    """The person with this address, where there is one alone: who has it twice is asked nothing, and let in nowhere."""
+    """The person with this address, disabled or not, where there is one alone: who has it twice is let in nowhere."""
     found = list(User.objects.filter(email__iexact=email)[:2]) if email else []
     if len(found) > 1:
         raise NobodyHere("several people have this address")
@@ -128,13 +138,10 @@ def _grant(identity: Identity, grants: Grants) -> None:
     """Makes what groups gave into what they give."""
     user, before = identity.user, identity.granted
     has = set(user.groups.filter(name__in=Office.values).values_list("name", flat=True))
-    offices = set(before.get("offices", ())) & has  # what somebody took by hand stays taken from what groups gave
-    user.groups.remove(*Group.objects.filter(name__in=offices - grants.offices))
+    given_offices = set(before.get("offices", ()))
+    user.groups.remove(*Group.objects.filter(name__in=given_offices - grants.offices))
     user.groups.add(*Group.objects.filter(name__in=grants.offices - has))
-    offices = (offices | (grants.offices - has)) & grants.offices
-    if grants.offices and not user.is_staff:
-        User.objects.filter(pk=user.pk).update(is_staff=True)
-        user.is_staff = True
+    offices = grants.offices - (has - given_offices)  # what they had by hand is not the groups' to take
     given: dict[str, str] = dict(before.get("roles", {}))  # by the organization's id
     wanted = {str(one.pk): grants.roles[one.slug] for one in Organization.objects.filter(slug__in=grants.roles)}
     held = {str(one.organization_id): one for one in user.memberships.select_for_update(of=("self",))}
@@ -142,12 +149,16 @@ def _grant(identity: Identity, grants: Grants) -> None:
         row = held.get(organization)
         if row is None or row.role != role:  # somebody has changed it by hand: it is theirs from now on
             del given[organization]
-        elif organization not in wanted:
-            row.delete()
-            del given[organization]
-        elif wanted[organization] != role:
-            row.role = given[organization] = wanted[organization]
-            row.save(update_fields=["role"])
+        elif wanted.get(organization) != role:
+            if row.role == Role.OWNER and is_last_owner(row):
+                continue  # somebody has to give the others their roles
+            if organization in wanted:
+                row.role = given[organization] = wanted[organization]
+                row.save(update_fields=["role"])
+            else:
+                row.delete()
+                del given[organization]
+            withdraw(user, row.organization_id, Role(row.role) if organization in wanted else None)
     for organization in wanted.keys() - held.keys():
         Membership.objects.create(user=user, organization_id=organization, role=wanted[organization])
         given[organization] = wanted[organization]

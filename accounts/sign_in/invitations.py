@@ -17,7 +17,7 @@ from django.utils import timezone
 from accounts.keys import digest, digests
 from accounts.models import Invitation, Membership, Organization, User
 from accounts.roles import Role, runs_the_installation
-from accounts.sign_in.beforehand import seeing_all
+from accounts.sign_in.beforehand import acting_as, seeing_all
 
 GOOD_FOR = timedelta(days=7)
 KEPT_FOR = timedelta(days=90)
@@ -35,7 +35,7 @@ class NotGood(Exception):
 
 def may_invite(user: User) -> QuerySet[Organization]:
     """The organizations that `user` may invite to: an operator all, an owner theirs."""
-    if not user.is_active:
+    if not (user.is_active and user.is_staff):
         return Organization.objects.none()
     if runs_the_installation(user):
         return Organization.objects.filter(active=True)
@@ -104,31 +104,38 @@ def accept(invitation: Invitation, user: User) -> None:
 
     Accepted by two at a time, it is the first's. A membership that is there already stays as it is.
     """
-    if not user.is_active or user.email.casefold() != invitation.email.casefold():
+    if not (user.is_active and user.is_staff) or user.email.casefold() != invitation.email.casefold():
         raise NotGood
+    _take(invitation, user)
+
+
+def _take(invitation: Invitation, user: User) -> None:
     good(invitation.pk)
+    acting_as(user)
     taken = Invitation.objects.filter(open_now(), pk=invitation.pk).update(accepted_at=Now(), accepted_by=user)
     if not taken:
         raise NotGood
     Membership.objects.get_or_create(
         user=user, organization=invitation.organization, defaults={"role": invitation.role}
     )
-    if not user.is_staff:
-        User.objects.filter(pk=user.pk).update(is_staff=True)
-        user.is_staff = True
 
 
 @seeing_all()
 def accept_anew(invitation: Invitation, password: str) -> User:
-    """Makes the person who was invited, with this password, and accepts for them. Raises `NotGood`."""
+    """Makes the person who was invited, with this password, and accepts for them. Raises `NotGood`.
+
+    Theirs is the address if the link was mailed to it. Who was handed the link has shown nothing of an address: with it
+    they would be taken for its owner when that one comes by single sign-on.
+    """
     # The row is held to the end: of two at a time one makes the person.
-    Invitation.objects.select_for_update().get(pk=invitation.pk)
+    invitation = Invitation.objects.select_for_update(of=("self",)).select_related("organization").get(pk=invitation.pk)
     if is_known(invitation.email):
         raise NotGood
-    user = User(username=invitation.email, email=invitation.email, is_staff=True)
+    email = invitation.email if invitation.mailed else ""
+    user = User(username=invitation.email, email=email, is_staff=True)
     user.set_password(password)
     user.save()
-    accept(invitation, user)
+    _take(invitation, user)
     return user
 
 

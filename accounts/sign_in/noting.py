@@ -1,4 +1,6 @@
-"""What is noted of signing in: a line of the log for each thing that happened. An audit log is joined to it here."""
+"""What is noted of signing in: a line of the log for each thing that happened. What changed is in the audit
+log too, which the database writes.
+"""
 
 import logging
 

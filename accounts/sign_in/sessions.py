@@ -63,12 +63,13 @@ def forget_expired() -> None:
 
 
 def end_with_the_password(sender: type[User], instance: User, created: bool, **kwargs: object) -> None:
-    """Whoever gets another password, or is disabled, is signed out everywhere.
+    """Whoever gets another password, or may not log in any more, is signed out everywhere.
 
     Their own page signs them in anew where they changed it. Django's own hash in each session has ended them already;
     this has the list say so.
     """
-    if not created and (instance._password is not None or not instance.is_active):  # type: ignore[attr-defined]
+    may_log_in = instance.is_active and instance.is_staff
+    if not created and (instance._password is not None or not may_log_in):  # type: ignore[attr-defined]
         end(instance)
 
 

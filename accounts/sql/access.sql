@@ -10,7 +10,7 @@ declare
     v_name text;
     v_sees text;
 begin
-    select u.username, u.is_superuser into v_name, superuser from accounts_user u where u.id = p_user and u.is_active;
+    select u.username, u.is_superuser into v_name, superuser from accounts_user u where u.id = p_user and u.is_active and u.is_staff;
     if v_name is not null then
         select coalesce(array_agg(g.name::text), '{}') into offices
           from accounts_user_groups ug join auth_group g on g.id = ug.group_id

@@ -170,6 +170,8 @@ def _results(form: Form, text: str) -> tuple[list[str], Iterator[Row]]:
     if len(rows) > MOST_LINES:
         raise BadBill(f"There are more than {MOST_LINES:,} results.")
     header = list(dict.fromkeys(name for row in rows for name in row))
+    if len(header) > MOST_COLUMNS:  # each row has a cell of each
+        raise BadBill(f"Its results have more than {MOST_COLUMNS} fields.")
     return header, ((number, {**dict.fromkeys(header, ""), **row}) for number, row in enumerate(rows, 1))
 
 

@@ -22,7 +22,7 @@ OPEN = "open"
 
 
 class DecisionFilter(DropdownFilter):
-    """By what was said to them; those to which nothing was said, when nothing is asked for."""
+    """By what was said to them."""
 
     title = parameter_name = "decision"
 

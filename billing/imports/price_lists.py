@@ -29,6 +29,7 @@ class PriceList(models.Model):
     vendors = models.TextField(blank=True)
     asked_by = models.CharField(max_length=150, blank=True)  # nobody: it was due
     asked_at = models.DateTimeField(db_default=Now())
+    began_at = models.DateTimeField(null=True)  # when a worker did
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     error = models.CharField(max_length=300, blank=True)
     fetched_at = models.DateTimeField(null=True)

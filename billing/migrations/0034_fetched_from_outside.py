@@ -32,6 +32,7 @@ class Migration(migrations.Migration):
                 ('vendors', models.TextField(blank=True)),
                 ('asked_by', models.CharField(blank=True, max_length=150)),
                 ('asked_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('began_at', models.DateTimeField(null=True)),
                 ('state', models.CharField(choices=[('waiting', 'Waiting for a worker'), ('fetching', 'Being fetched'), ('fetched', 'To be looked at'), ('same', 'No difference'), ('failed', 'Failed: nothing was changed'), ('imported', 'Imported'), ('declined', 'Declined: nothing was changed')], default='waiting', max_length=8)),
                 ('error', models.CharField(blank=True, max_length=300)),
                 ('fetched_at', models.DateTimeField(null=True)),

@@ -15,8 +15,8 @@ from billing.exports.generations import OPERATORS
 from billing.exports.pages import FORMATS, LAYOUTS, File, joined, layout_of, tail_page
 from billing.exports.streams import Gzip, takes_gzip
 from billing.ids import first_id
+from billing.spending import TOLD, Whose, filed, values
 from billing.spending import Days as Spent
-from billing.spending import Whose, filed, values
 from gateway.door.answers import Answer, Streamed
 from gateway.door.view import ApiView
 from gateway.endpoints.periods import Days, choice, day, span, today
@@ -26,6 +26,8 @@ from gateway.wire.errors import InvalidRequest
 PAGE = 1_000  # rows, some 400 KB, and 10 ms of the database's time
 MOST_DAYS = 366
 MOST_LINES = 50_000
+MOST_TOLD_DAYS = 93  # by end user or tag, of whom there may be thousands a day: more take longer than a read may
+MOST_BYTES = 8 << 20  # of a file's lines, which are in memory at once
 SPENT_BY = ("project", "key", "model", "month", "day", "end_user", "tag")
 KEPT_SINCE = """select (max(month) + interval '1 month')::date from billing_droppedmonth where "table" = 'usage'"""
 
@@ -33,7 +35,8 @@ KEPT_SINCE = """select (max(month) + interval '1 month')::date from billing_drop
 class SpendExport(ApiView):
     """GET /v1/exports/spend: what the organization spent in a span of UTC days as a file, told apart as `by` says.
 
-    - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366; by default the running month
+    - `starting_at`, `ending_at`: days like 2026-01-31, both inclusive, at most 366, and 93 by end user or tag; by
+      default the running month
     - `by`: one or several of project, key, model, month, day, and end_user or tag, with commas between; by default
       model. Beside each line stand the days before that they are compared with: as many days, or months
     - `tag`: for `by=tag`, the key of metadata; its values are told apart where the operator has named it
@@ -41,7 +44,7 @@ class SpendExport(ApiView):
 
     Read from rollups, which are some minutes old. Of an hour or a day of many end users, or values, the dearest are
     told apart; `end_user_is` (`tag_is`) says which line is all `others`, and which is of requests that name `none`.
-    The lines add up to the same however they are told apart. More than 50,000 lines are refused.
+    The lines add up to the same however they are told apart. More than 50,000 lines, or 8 MiB of them, are refused.
     """
 
     scope = Scope.EXPORT
@@ -51,8 +54,9 @@ class SpendExport(ApiView):
         """The file."""
         await count_read(self.caller, "exports")
         last = day(request, "ending_at") or today()
-        days = span(day(request, "starting_at") or last.replace(day=1), last, MOST_DAYS)
         by = (request.GET.get("by") or "model").split(",")
+        most = MOST_DAYS if set(by).isdisjoint(TOLD) else MOST_TOLD_DAYS
+        days = span(day(request, "starting_at") or last.replace(day=1), last, most)
         if len(set(by)) != len(by) or not set(by) <= set(SPENT_BY):
             raise InvalidRequest(f"by must be some of {', '.join(SPENT_BY)}.", param="by", code="invalid_value")
         format = FORMATS[choice(request, "format", tuple(FORMATS), "csv")]
@@ -62,14 +66,15 @@ class SpendExport(ApiView):
         except ValueError as error:
             raise InvalidRequest(str(error), param="by", code="invalid_value") from error
         asked = values(Spent(days.first, days.last), whose, by, MOST_LINES + 1)
-        ((text, count),) = await read(self.caller, lines, asked)
-        if count > MOST_LINES:
+        bounded = f"select case when octet_length(x) <= {MOST_BYTES} then x end, n from ({lines}) made(x, n)"  # noqa: S608 - SQL of ours
+        ((text, count),) = await read(self.caller, bounded, asked)
+        if count > MOST_LINES or text is None:
             raise InvalidRequest(
-                f"More than {MOST_LINES:,} lines: ask for fewer days, or tell less apart.",
+                f"More than {MOST_LINES:,} lines, or {MOST_BYTES >> 20} MiB: ask for fewer days, or tell less apart.",
                 param="by",
                 code="invalid_value",
             )
-        self.share.take(len(text) + file.kept)
+        self.share.take(4 * len(text) + file.kept)  # as text, as bytes, and both once more in one piece
         body = b"".join([file.begin(), await asyncio.to_thread(file.page, text), await asyncio.to_thread(file.end)])
         answer = Answer(body, format.media.encode())
         name = f"spend-{days.first}-{days.last}-by-{'-'.join(by)}.{format.suffix}"

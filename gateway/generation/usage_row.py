@@ -71,7 +71,11 @@ def settlement(
         row.tries.append(attempt.row)
         if attempt.reader is not None and attempt.reader.usage_suspect:
             row.suspect = True
-            row.plan["claimed"] = attempt.reader.usage_claim
+            claim = attempt.reader.usage_claim
+            if attempt is not whose and claim is not None:
+                claim = {"said": claim["said"]}  # of another offer than is billed: nothing to be charged by
+            if attempt is whose or "claimed" not in row.plan:
+                row.plan["claimed"] = claim
     reader = last.reader
     if reader is not None:
         row.upstream_id = reader.upstream_id

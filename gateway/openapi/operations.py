@@ -440,7 +440,12 @@ OPERATIONS: Mapping[str, Operation] = {
         errors=(OFTEN,),
         parameters=(
             Parameter("starting_at", DAY, "The first UTC day; by default the first of its month.", "2026-01-01"),
-            Parameter("ending_at", DAY, "The last UTC day; at most 366 in all; by default today.", "2026-01-31"),
+            Parameter(
+                "ending_at",
+                DAY,
+                "The last UTC day; at most 366 in all, 93 by end user or tag; by default today.",
+                "2026-01-31",
+            ),
             Parameter(
                 "by",
                 {"type": "string"},

@@ -137,7 +137,7 @@ class Refused:
                 "method": method,
                 "path": _plain(path, LONGEST_WORD),
                 "model": _plain(model, LONGEST_WORD),
-                "address": address,
+                "address": _plain(address, LONGEST_WORD),  # behind too few proxies a client wrote it
             }
             batch.kept.append(row)
         self._woken.set()

@@ -56,17 +56,17 @@ def note_of(data: bytes, at: datetime) -> str:
 def fetch(id: int, client: Outside) -> None:
     """Fetches the list `id`, unless another worker has it or it is over, and notes what it would change."""
     mine = PriceList.objects.filter(pk=id)
-    PriceList.objects.filter(state=State.FETCHING, asked_at__lt=Now() - LOST).update(
+    PriceList.objects.filter(state=State.FETCHING, began_at__lt=Now() - LOST).update(
         state=State.FAILED, error="its worker was lost"
     )
-    if not mine.filter(state=State.WAITING).update(state=State.FETCHING):
+    if not mine.filter(state=State.WAITING).update(state=State.FETCHING, began_at=Now()):
         return
     try:
         row = mine.get()
         data = get(client, row.url)
         starter = planned(row, data, timezone.now(), row.asked_by)
         lines = starter.lines
-        mine.filter(state=State.FETCHING).update(
+        noted = mine.filter(state=State.FETCHING).update(
             state=State.FETCHED if lines else State.SAME,
             fetched_at=Now(),
             sha256=hashlib.sha256(data).hexdigest(),
@@ -76,7 +76,7 @@ def fetch(id: int, client: Outside) -> None:
             held=len(starter.proposals),
         )
         # What was due is not looked at twice: the older ones of its kind give way.
-        if lines and not row.asked_by:
+        if noted and lines and not row.asked_by:
             older = Q(pk__lt=id, asked_by="", state=State.FETCHED)
             PriceList.objects.filter(older).update(
                 state=State.DECLINED, content=None, decided_by="a newer list", decided_at=Now()

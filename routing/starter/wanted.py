@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from billing.models import PriceList
@@ -22,10 +23,13 @@ def known_vendors() -> list[str]:
 
 
 def ask(by: str, vendors: Sequence[str]) -> PriceList:
-    """Writes down that the list is wanted, for a worker to fetch. Only the newest lists are kept."""
+    """Writes down that the list is wanted, for a worker to fetch. Only the newest lists are kept, and those that
+    somebody has asked for and is still to look at.
+    """
     made = PriceList.objects.create(url=settings.PRICES_URL, asked_by=by, vendors=",".join(vendors))
     newest = PriceList.objects.order_by("-pk").values_list("pk", flat=True)[:KEPT]
-    PriceList.objects.exclude(pk__in=list(newest)).delete()
+    theirs = ~Q(asked_by="") & Q(state=PriceList.State.FETCHED)
+    PriceList.objects.exclude(pk__in=list(newest)).exclude(theirs).delete()
     return made
 
 

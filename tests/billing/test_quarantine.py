@@ -205,3 +205,12 @@ def test_what_a_provider_lied_is_kept_with_the_generation(
     assert any("..." in str(value) or "1000000" in str(value) for value in kept["huge"]["said"].values())
     assert "tokens" not in kept["negative"] and "tokens" not in kept["huge"]
     assert kept["total"]["said"]["total_tokens"] > kept["total"]["said"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("column", ["web_searches", "images", "seconds"])
+def test_what_is_no_token_is_not_lost_by_a_claim_of_tokens(alice: Tenant, tariff: Tariff, column: str) -> None:
+    row = quarantined(alice, tariff, **{column: 3})
+    assert amounts(row) is None
+    with pytest.raises(ValueError, match="nothing in it"):
+        judge(row, "ann", accept=True)
+    assert posted(alice) == [] and not Judgement.objects.filter(pk=row.pk).exists()

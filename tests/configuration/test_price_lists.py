@@ -221,7 +221,7 @@ def test_it_is_fetched_by_itself_as_often_as_the_setting_says(settings: LazySett
 def test_only_the_newest_lists_are_kept_and_a_lost_worker_is_told() -> None:
     rows = [ask("ann", [VENDOR]) for _ in range(wanted.KEPT + 3)]
     assert PriceList.objects.filter(pk__in=[row.pk for row in rows]).count() == wanted.KEPT
-    PriceList.objects.filter(pk=rows[-1].pk).update(state="fetching", asked_at=timezone.now() - fetching.LOST)
+    PriceList.objects.filter(pk=rows[-1].pk).update(state="fetching", began_at=timezone.now() - fetching.LOST)
     fetch(rows[0].pk, outside())  # which is not kept any more
     rows[-1].refresh_from_db()
     assert (rows[-1].state, rows[-1].error) == ("failed", "its worker was lost")
@@ -236,3 +236,20 @@ def test_the_command_shows_the_fetched_list_and_imports_it(server: Hook) -> None
     assert Offer.objects.filter(model__slug=f"{VENDOR}/swift", active=True).exists()
     call_command("import_catalog", "--provider", VENDOR, f"--fetch={server.url}/other.json", "--yes", stdout=out)
     assert server.got[-1].line == "GET /other.json HTTP/1.1" and "No difference to" in out.getvalue()
+
+
+def test_a_worker_that_began_a_moment_ago_is_not_lost(server: Hook) -> None:
+    long_ago, now = timezone.now() - timedelta(minutes=11), timezone.now()
+    waited = ask("", [VENDOR])
+    PriceList.objects.filter(pk=waited.pk).update(state="fetching", asked_at=long_ago, began_at=now)
+    fetched(server, swift())  # another worker looks for lost ones
+    waited.refresh_from_db()
+    assert (waited.state, waited.error) == ("fetching", "")
+
+
+def test_what_somebody_is_still_to_look_at_is_kept(server: Hook) -> None:
+    theirs = fetched(server, swift())
+    for _ in range(wanted.KEPT + 2):
+        ask("", [VENDOR])
+    assert PriceList.objects.get(pk=theirs.pk).state == "fetched"
+    assert PriceList.objects.count() == wanted.KEPT + 1

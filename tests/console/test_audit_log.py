@@ -6,15 +6,19 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection, transaction
 
+from accounts.access.access import rule_of
+from accounts.access.table import Verb
 from accounts.log import Action, log, seal_log, wrong_blocks
 from accounts.models import ApiKey, AuditBlock, AuditEvent, Organization, User
 from billing.auditing import audit
-from billing.models import AuditFinding, Budget
+from billing.models import AuditFinding, Budget, Recipient
 from routing.models import Credential, Provider
-from tests.console.browser import console, console_role, context_of, filled, submit, url
+from tests.console.browser import Console, console, console_role, context_of, filled, submit, url
 from tests.stage.cast import Tenant
 
 SECRET = "sk-" + "Secret" * 6
@@ -151,3 +155,29 @@ def test_sealing_goes_on_where_it_was(alice: Tenant) -> None:
     assert (after.number, after.previous) == (before.number + 1, before.digest)
     assert after.last_id >= events(alice.organization)[-1].pk > before.last_id
     assert wrong_blocks(1, after.number) == []
+
+
+def test_an_organization_is_told_of_rows_that_its_members_may_see() -> None:
+    """Else an event would show what no page does: what the operator pays, or to whom."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select c.relname from pg_trigger t join pg_class c on c.oid = t.tgrelid"
+            " where t.tgname = 'audit' and split_part(encode(t.tgargs, 'escape'), '\\000', 1) <> ''"
+        )
+        told = {table for (table,) in cursor.fetchall()}
+    seen = {model._meta.db_table for model in apps.get_models()
+            if any(Verb.VIEW in rights for rights in rule_of(model).roles.values())}  # fmt: skip
+    assert told - seen == {"billing_credit", "accounts_invitation"}  # of the page of balances, and of invitations
+    assert "accounts_project" in told
+
+
+def test_finance_is_told_of_rows_that_it_may_see(alice: Tenant) -> None:
+    recipient = Recipient.objects.create(organization=alice.organization, channel="mail", address="a@b.example")
+    budget = Budget.objects.create(organization=alice.organization, period="day", amount=5)
+    person = User.objects.create_user(secrets.token_hex(4), is_staff=True)
+    person.groups.add(Group.objects.get(name="finance"))
+    client = Console()
+    client.force_login(person)
+    for row, status in ((budget, 200), (recipient, 302)):
+        (event,) = events(row)
+        assert client.get(url(AuditEvent, "change", event.pk)).status_code == status

@@ -10,6 +10,7 @@ from accounts.models import ApiKey, AuditEvent, Membership, Project, User
 from accounts.roles import Office, Role
 from billing.models import Budget
 from tests.console.browser import Console, context_of, submit, url
+from tests.console.sign_in.steps import inside
 from tests.stage.cast import Tenant, make_key
 
 
@@ -143,7 +144,7 @@ def test_nobody_promotes_themselves(alice: Tenant) -> None:
 
 @pytest.mark.parametrize("above", ["superuser", "operator"])
 def test_an_operator_changes_nobody_above_or_beside_them(above: str) -> None:
-    client = client_of(official(Office.OPERATOR))
+    client = inside(official(Office.OPERATOR))
     other = official(*([Office.OPERATOR] if above == "operator" else []), superuser=above == "superuser")
     before = User.objects.values().get(pk=other.pk)
     assert client.get(url(User, "change", other.pk)).status_code == 200

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -101,3 +101,12 @@ def test_what_makes_no_sense_is_refused(gateway: Gateway, spent: Tenant, asked: 
 def test_it_is_for_export_keys(gateway: Gateway, spent: Tenant) -> None:
     for scope in ("inference", "management"):
         assert get(gateway, key(gateway, spent, scope)).status_code == 403
+
+
+@pytest.mark.parametrize(("by", "most"), [("model", 366), ("end_user", 93), ("day,tag", 93)])
+def test_so_many_days_are_told_apart_so(gateway: Gateway, alice: Tenant, by: str, most: int) -> None:
+    secret, last = key(gateway, alice, "export"), date(2026, 3, 31)
+    for days, status in ((most, 200), (most + 1, 400)):
+        first = last - timedelta(days=days - 1)
+        answer = get(gateway, secret, by=by, tag="team", starting_at=str(first), ending_at=str(last))
+        assert answer.status_code == status, answer.text

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from billing.models import Budget, Hold, LedgerEntry, Usage
+from billing.models import Budget, Hold, LedgerEntry, Quarantined, Usage
+from billing.quarantine import amounts, tokens_of
 from tests.simulated.process import SimulatedProvider
 from tests.stage.backbone import books, database, owner_url
 from tests.stage.cast import Tenant, make_key
 from tests.stage.product import Gateway, synchronize, until
 from tests.stage.raw import chat, dial
-from tests.stage.shelf import ByClass, make_model, make_provider, make_tariff
+from tests.stage.shelf import ByClass, add_offer, make_model, make_provider, make_tariff
 
 COUNTED = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
 
@@ -367,3 +368,21 @@ def test_the_ledger_is_dated_as_the_generation_is(
         owner.execute("delete from billing_ledgerentry where generation = %s", [usage.id])
         owner.execute("select billing_close(%s::uuid[])", [[usage.id]])
     assert {entry.created_at for entry in LedgerEntry.objects.filter(generation=usage.id)} == {eve}
+
+
+def test_what_another_offer_claimed_is_nothing_to_charge_by(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    lie = {"prompt_tokens": 900_000, "completion_tokens": 70_000, "prompt_tokens_details": {"cached_tokens": 10**6}}
+    data = f"data: {json.dumps({'choices': [], 'usage': lie})}\n\n".encode()
+    first = simulated.script(f"claimed-{alice.organization.slug}", data, end="cut")
+    tariff = make_tariff(input="2", output="4")
+    model = make_model(make_provider(simulated.base_url), f"sim-small?{first}", tariff)
+    add_offer(model, make_provider(simulated.base_url), "sim-small?tokens=1&prompt=5", tariff, priority=1)
+    synchronize(gateway)
+    answer = gateway.chat(alice.secret, model.slug, stream=True)
+    assert answer.text.endswith("data: [DONE]\n\n")
+    row = Quarantined.objects.get(organization=alice.organization.pk)
+    assert (row.status, row.basis, row.prompt_tokens, row.attempts) == ("completed", "reported", 5, 2)
+    assert row.claimed["said"]["prompt_tokens"] == 900_000
+    assert tokens_of(row) is None and amounts(row) is None

@@ -62,6 +62,7 @@ def invite(request: HttpRequest) -> HttpResponseBase:
     note("invited somebody", me(request), entering.address_of(request), **facts)
     link = f"{request.build_absolute_uri(reverse('open_invitation'))}#{token}"
     if (wrong := _mailed(made, link)) is None:
+        Invitation.objects.filter(pk=made.pk).update(mailed=True)
         messages.success(request, f"{made.email} was sent an invitation to {made.organization.slug}.")
         return redirect("invite")
     return _show(request, Invite(mine), link=link, made=made, wrong=wrong)

@@ -61,7 +61,7 @@ def back(request: HttpRequest) -> HttpResponseBase:
     invitation = invited(request)
     try:
         user = groups.person_of(claims, invitation.email if invitation else "")
-        if invitation is not None and user.email.casefold() == claims.email.casefold():
+        if invitation is not None and invitation.email.casefold() == user.email.casefold() == claims.email.casefold():
             invitations.accept(invitation, user)
             note("accepted an invitation", user, address, organization=invitation.organization.slug)
     except (groups.NobodyHere, invitations.NotGood) as error:

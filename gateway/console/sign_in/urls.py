@@ -15,6 +15,7 @@ urlpatterns = [
     path("console/invitation/", accepting.open_invitation, name="open_invitation"),
     path("console/invitation/accept/", accepting.accept_invitation, name="accept_invitation"),
     path("console/password_change/", login.change_password),
+    path("console/accounts/user/<path:id>/password/", login.give_password),
     path("console/me/", mine.my_sign_in, name="my_sign_in"),
     path("console/me/again/", second_step.sign_in_again, name="sign_in_again"),
     path("console/me/app/", mine.new_totp, name="new_totp"),

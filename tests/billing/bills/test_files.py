@@ -158,6 +158,7 @@ def test_the_answers_of_anthropics_apis() -> None:
          "Result 1: amount_value is no amount: 'NaN'."),
         (page(({"start_time": 1791244800}, [{"amount": {"value": 1, "currency": "usd"}, "line_item": "m"}] * 2)),
          "Result 2 repeats result 1."),
+        (page(({"start_time": 1}, [{f"f{number}": "" for number in range(1000)}])), "Its results have more than"),
     ],
 )  # fmt: skip
 def test_an_answer_that_is_none_is_refused(text: str, why: str) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from django.conf import LazySettings
+from django.contrib.auth.models import Group
 from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Identity, Invitation, Membership, Organization, User
-from accounts.roles import Role
+from accounts.roles import Office, Role, runs_the_installation
 from accounts.sign_in import invitations
 from accounts.sign_in.invitations import MOST_A_DAY, NotGood
 from tests.console.browser import Console
@@ -175,7 +176,7 @@ def test_of_two_at_the_same_time_one_is_the_person(database: None, alice: Tenant
 
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(accepted, range(4))) == [False, False, False, True]
-    assert Membership.objects.filter(user__email=mail).count() == 1
+    assert Membership.objects.filter(user__username=mail).count() == 1
 
 
 def test_it_is_accepted_by_single_sign_on(database: None, alice: Tenant, idp: IdentityProvider) -> None:
@@ -227,3 +228,54 @@ def test_tokens_are_not_guessed(database: None) -> None:
     for token in ("", "x" * 43, "x" * 65, "é", "\0", NOBODYS):
         assert Console().post(OPEN, {"token": token}).status_code == 404, token
     assert Console().get(ACCEPT).status_code == 404
+
+
+def test_a_link_that_was_handed_over_shows_nothing_of_the_address(
+    idp: IdentityProvider, settings: LazySettings, alice: Tenant
+) -> None:
+    """Or whoever invites somebody, and opens the link, would be that person when they come by single sign-on."""
+    settings.OIDC_GROUPS = {"ops": "operator"}
+    mail = f"ceo-{alice.organization.slug}@example.com"
+    page = invite(inside(owner_of(alice)), alice, mail).content.decode()
+    found = re.search(r"#([\w-]{43})", page)
+    assert found is not None
+    mallory, _ = opened(found[1])
+    assert mallory.post(ACCEPT, {"password": NEW, "repeated": NEW}).status_code == 302
+    made = User.objects.get(username=mail)
+    assert made.email == ""
+    idp.knows(mail, email=mail, email_verified=True, groups=["ops"])
+    sign_in(idp, mail)
+    theirs = User.objects.get(email=mail)
+    assert theirs != made and runs_the_installation(theirs) and not runs_the_installation(made)
+    assert mallory.get("/console/health/").status_code == 403
+
+
+def test_who_may_not_log_in_any_more_neither_invites_nor_accepts(alice: Tenant, charlie: Tenant) -> None:
+    owner, guest = owner_of(alice), owner_of(alice, Role.DEVELOPER)
+    client, other = inside(owner), inside(guest)
+    _, token = offered(owner_of(charlie), charlie, guest.email)
+    opened(token, other)
+    User.objects.filter(pk__in=(owner.pk, guest.pk)).update(is_staff=False)
+    assert invite(client, alice, "new@example.com", "owner").status_code == 403
+    assert other.post(ACCEPT, {}).status_code == 404
+    assert not Membership.objects.filter(user=guest, organization=charlie.organization).exists()
+    assert not User.objects.get(pk=guest.pk).is_staff
+    for user, browser in ((owner, client), (guest, other)):
+        User.objects.get(pk=user.pk).save()  # as the page of people does
+        assert not is_known(browser)
+
+
+def test_somebody_else_s_invitation_keeps_nobody_out(idp: IdentityProvider, alice: Tenant) -> None:
+    _, token = offered(owner_of(alice), alice, "somebody-else@example.com")
+    browser, _ = opened(token)
+    user = person()
+    idp.knows(user.username, email=user.email, email_verified=True)
+    browser, answer = sign_in(idp, user.username, browser)
+    assert answer.status_code == 302 and is_known(browser)
+    assert not Membership.objects.filter(user=user).exists()
+
+
+def test_an_operator_by_office_invites_to_any(alice: Tenant) -> None:
+    operator = person(superuser=False)
+    operator.groups.add(Group.objects.get(name=Office.OPERATOR))
+    assert invitations.may_invite(operator).filter(pk=alice.organization.pk).exists()

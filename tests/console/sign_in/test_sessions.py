@@ -15,7 +15,7 @@ from accounts.models import SignedIn, User
 from accounts.sign_in import sessions
 from accounts.sign_in.beforehand import seeing_all
 from tests.console.browser import Console
-from tests.console.sign_in.steps import ME, PASSWORD, inside, is_in, is_known, log_in, person
+from tests.console.sign_in.steps import ME, PASSWORD, inside, is_in, is_known, log_in, person, stale
 from tests.stage.product import ROOT, environment
 
 END = "/console/me/sessions/"
@@ -157,3 +157,16 @@ def test_what_is_done_before_somebody_is_in_sees_all_and_nothing_after_it() -> N
         with suppress(ZeroDivisionError), seeing_all():
             raise ZeroDivisionError
         assert sees() == ""
+
+
+def test_a_password_is_given_by_who_has_just_proved_who_they_are(database: None) -> None:
+    user, other = person(), person(superuser=False)
+    client = inside(user)
+    stale(client)
+    new = {"usable_password": "true", "password1": "another pass phrase", "password2": "another pass phrase"}
+    for whose in (user, other):
+        address = f"/console/accounts/user/{whose.pk}/password/"
+        assert client.post(address, new)["Location"].startswith("/console/me/again/")
+        assert User.objects.get(pk=whose.pk).check_password(PASSWORD)
+    assert inside(user).post(f"/console/accounts/user/{other.pk}/password/", new).status_code == 302
+    assert User.objects.get(pk=other.pk).check_password("another pass phrase")

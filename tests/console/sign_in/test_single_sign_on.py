@@ -12,14 +12,15 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import LazySettings
+from django.contrib.auth.models import Group
 
-from accounts.models import Identity, Membership, User
-from accounts.roles import Role, runs_the_installation
+from accounts.models import ApiKey, AuditEvent, Identity, Membership, User
+from accounts.roles import Office, Role, runs_the_installation
 from gateway.console.sign_in import oidc
 from routing.outside import outside
 from tests.console.browser import Console
 from tests.console.sign_in.steps import LOGIN, PASSWORD, code, inside, is_in, is_known, log_in, person, stale, with_app
-from tests.stage.cast import Tenant
+from tests.stage.cast import Tenant, make_key
 from tests.stage.identity_provider import IdentityProvider
 
 AWAY = "/console/login/sso/"
@@ -135,7 +136,8 @@ def test_groups_give_what_the_mapping_says_and_take_it_again(
     sign_in(idp, subject)
     assert roles(user) == {theirs: "developer"}
 
-    boss = person()
+    boss = person(superuser=False)
+    boss.groups.add(Group.objects.get(name=Office.OPERATOR))
     Membership.objects.create(user=boss, organization=alice.organization, role=Role.AUDITOR)
     idp.knows("boss", email=boss.email, email_verified=True, groups=["owners", "CN=Ops,OU=Groups"])
     sign_in(idp, "boss")
@@ -310,3 +312,38 @@ def test_passwords_may_be_off(idp: IdentityProvider, settings: LazySettings) -> 
 def test_without_an_issuer_there_is_no_such_page() -> None:
     assert Console().get(AWAY).status_code == 404
     assert AWAY not in Console().get(LOGIN).content.decode()
+
+
+def test_with_a_role_go_the_keys_that_are_beyond_it_and_the_last_owner_stays(
+    idp: IdentityProvider, settings: LazySettings, alice: Tenant
+) -> None:
+    ours = alice.organization.slug
+    settings.OIDC_GROUPS = {"owners": f"owner@{ours}", "engineers": f"developer@{ours}"}
+    subject = f"erin-{ours}"
+    told = {"email": f"{subject}@example.com", "email_verified": True}
+    idp.knows(subject, **told, groups=["owners"])
+    sign_in(idp, subject)
+    user = User.objects.get(email=told["email"])
+    _, calls = (make_key(alice.project, owner=user, scopes=[scope])[0] for scope in ("export", "inference"))
+    Membership.objects.filter(organization=alice.organization).exclude(user=user).delete()
+    idp.knows(subject, **told, groups=["engineers"])
+    sign_in(idp, subject)
+    assert roles(user) == {ours: "owner"}  # nobody else is one
+    Membership.objects.create(user=alice.user, organization=alice.organization, role=Role.OWNER)
+    for groups, left, alive in ((["engineers"], {ours: "developer"}, [calls.pk]), ([], {}, [])):
+        idp.knows(subject, **told, groups=groups)
+        sign_in(idp, subject)
+        assert roles(user) == left
+        assert list(ApiKey.objects.filter(owner=user, revoked_at=None).values_list("pk", flat=True)) == alive
+    by = AuditEvent.objects.filter(table="accounts_membership", organization=alice.organization.pk, actor=user.pk)
+    assert list(by.order_by("pk").values_list("action", flat=True)) == ["add", "change", "delete"]
+
+
+def test_who_is_disabled_is_known_by_nothing_and_given_nothing(idp: IdentityProvider, settings: LazySettings) -> None:
+    settings.OIDC_GROUPS = {"ops": "operator"}
+    user = person(superuser=False)
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    idp.knows(user.username, email=user.email, email_verified=True, groups=["ops"])
+    assert sign_in(idp, user.username)[1].status_code == 403
+    assert not Identity.objects.filter(user=user).exists() and not runs_the_installation(user)
+    assert User.objects.filter(email=user.email).count() == 1

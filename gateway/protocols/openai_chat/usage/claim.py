@@ -10,12 +10,17 @@ MOST_FIELDS = 40  # of an object
 MOST_TEXT = 40  # characters of a value or a name
 CORE = ("prompt", "completion")
 INSIDE = ("cached", "reasoning", "audio_input", "audio_output", "image_input", "image_output", "video_input")
+PRICED = frozenset((*CORE, *INSIDE, "total", "shown"))  # the last two are nothing of their own
 
 
 def claimed(sent: Any, counts: Mapping[str, int]) -> dict[str, Any]:
-    """`said`: what it sent, shortened; `tokens`: its counts by bucket, where each of them is one (`billing.tokens`)."""
+    """`said`: what it sent, shortened; `tokens`: its counts by bucket, where each of them is one (`billing.tokens`).
+
+    None where it counts what is not inside prompt and completion: to price the rest alone would lose it.
+    """
     found: dict[str, Any] = {"said": _short(sent)}
-    if all(counts.get(name) for name in CORE):
+    whole = all(name in PRICED for name, count in counts.items() if count)
+    if whole and all(counts.get(name) for name in CORE):
         found["tokens"] = {name: counts[name] for name in (*CORE, *INSIDE) if counts.get(name)}
     return found
 

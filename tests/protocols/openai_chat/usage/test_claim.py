@@ -45,3 +45,20 @@ def test_what_was_believed_is_no_claim() -> None:
     assert reported.claim is None
     reported.take({"usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 99}}, None)
     assert reported.claim == {"said": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 99}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"server_tool_use": {"web_search_requests": 3}},
+        {"cache_creation_input_tokens": 20_000},
+        {"prompt_tokens_details": {"cached_tokens": 1}, "cache_creation": {"ephemeral_5m_input_tokens": 1}},
+    ],
+)
+def test_what_stands_beside_prompt_and_completion_would_be_lost(more: dict[str, Any]) -> None:
+    """So there are no counts to be charged by."""
+    reported = Reported()
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 9}, **more}
+    reported.take({"usage": usage}, None)
+    assert reported.suspect and reported.claim is not None
+    assert "tokens" not in reported.claim
