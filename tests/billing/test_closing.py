@@ -194,7 +194,7 @@ def test_finance_closes_a_month_in_the_console(tenant: Tenant) -> None:
     assert not ClosedMonth.objects.exists()
     assert client.post(add, {"month": f"{MONTH:%Y-%m-%d}"}).status_code == 302
     closed = ClosedMonth.objects.get()
-    user = LogEntry.objects.get(object_id=str(MONTH)).user
+    user = LogEntry.objects.get(content_type__model="closedmonth", object_id=str(MONTH)).user
     assert (closed.month, closed.closed_by) == (MONTH, user.get_username())
     assert abs(closed.closed_at - datetime.now(UTC)) < timedelta(minutes=1)
     sum_closed()
