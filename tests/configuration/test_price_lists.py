@@ -30,8 +30,9 @@ VENDOR = "ovhcloud"
 
 @pytest.fixture(autouse=True)
 def undone() -> Iterator[None]:
-    """All tests here touch what is everybody's: what they do is rolled back."""
+    """All tests here touch what is everybody's, and begin without what others left: what they do is rolled back."""
     with transaction.atomic():
+        PriceList.objects.all().delete()
         yield
         transaction.set_rollback(True)
 
