@@ -22,6 +22,7 @@ from gateway.configuration.allowed import endpoint_objection, model_objection
 from gateway.console.recipients import DeliveryPage, RecipientPage
 from gateway.console.refused import RefusedCountPage, RefusedPage
 from gateway.console.schedules import SchedulePage, StoredExportPage
+from gateway.console.words import translate_names
 from gateway.files.store import file_id, parse_id
 from gateway.models import Refused, RefusedCount, StoredFile
 
@@ -131,3 +132,6 @@ class FilePage(ReadOnly, Page):
     def has_delete_permission(self, request: HttpRequest, obj: StoredFile | None = None) -> bool:
         """What a tenant may delete the operator may too."""
         return self._may(request, Verb.DELETE, obj)
+
+
+translate_names()  # of all pages: this app's come last

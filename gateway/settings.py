@@ -145,7 +145,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
-USE_I18N = False
+USE_I18N = True
+# Of the console. The API says what vendors say, in English.
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "gateway" / "locale"]
 FORMAT_MODULE_PATH = "gateway.formats"
 
 # A gateway alone loads no page of the console, nor Celery, to which its buttons send.
@@ -170,6 +173,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -273,6 +277,7 @@ UNFOLD = {
     "SITE_SYMBOL": "speed",
     "SITE_URL": None,
     "SHOW_HISTORY": True,
+    "SHOW_LANGUAGES": True,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.frame.icon"}],
     "SCRIPTS": ["gateway.console.frame.script"],
     "STYLES": ["gateway.console.frame.stylesheet"],

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import path
 from django.views.generic import RedirectView
+from django.views.i18n import set_language
 
 from billing.console import end_users, spend
 from gateway.console import health_board, model_board
@@ -18,6 +19,7 @@ urlpatterns = [
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
     path("console/end-users/", admin.site.admin_view(end_users.page), name="end_users"),
+    path("console/language/", set_language, name="set_language"),
     *sign_in,
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
