@@ -148,6 +148,7 @@ class TagRollup(Spent):
         indexes = [
             models.Index(fields=["organization", "tag", "span", "starts_at"], name="spend_by_tag"),
             models.Index(fields=["span", "starts_at"], name="spend_by_tag_made_again"),
+            models.Index(fields=["organization", "tag", "value", "span", "starts_at"], name="spend_by_value"),
         ]
 
 

@@ -26,8 +26,8 @@ class Used:
 
 @dataclass
 class Account:
-    """`bill` by day and model, and by key where there are several; `asked` are paths and what they were asked for; at most
-    `buckets` days a page.
+    """`bill` by day and model, and by key where there are several; `asked` are paths and what they were asked for; at
+    most `buckets` days a page.
     """
 
     server: Hook
