@@ -3,9 +3,9 @@ generations, or as many as are said.
 
 Engines of its own in a folder of its own (where temporary files are), a month of generations of a hundred
 organizations, half of them one's, of 20,000 end users each and six teams, which the database copies from one, with
-their postings, rolled up and sealed as the worker does it; then each page, the best of five: milliseconds beside what
-they may take, with how many statements and how much of it they were. The last line says how many pages stay below their
-bound, and which is the slowest. How far the making is shows on a terminal.
+their postings, rolled up, sealed, closed and stated as the worker does it; then each page, the best of five:
+milliseconds beside what they may take, with how many statements of the database and how much of it they were. The last
+line says how many pages stay below their bound, and which is the slowest. How far the making is shows on a terminal.
 
 The other scale is `python -m bench.books 10000000`: the same pages. 200,000 were made in 41 s and took 0.6 GB, with
 their postings and indexes, on a 2-core machine; so ten million want an hour, and 40 GB with the log of their writing.
@@ -48,7 +48,7 @@ select made.*
            'end_user', case when n %% 11 > 0 then 'user-' || n * 7919::bigint %% 20000 else '' end,
            'metadata', case when n %% 13 > 0 then jsonb_build_object('team', 'team-' || n %% 6, 'trace', n::text)
                        else '{}' end,
-           'charge', (n %% 1000) * 0.000001, 'provider_cost', (n %% 900) * 0.000001)) made
+           'suspect', n %% 997 = 0, 'charge', (n %% 1000) * 0.000001, 'provider_cost', (n %% 900) * 0.000001)) made
  where u.id = %(pattern)s
 """
 TENANT = """
@@ -58,15 +58,16 @@ IDS = "select id from billing_usage where id > %s order by id limit %s"
 
 
 def generate(rows: int) -> None:
-    """Fills the books, and rolls up and seals what is there."""
+    """Fills the books, rolls up and seals what is there, closes the month and issues its statements."""
     from datetime import UTC, datetime, timedelta
 
     from django.db import connection
 
     from billing.ids import EPOCH, first_id
-    from billing.models import ReportTags
+    from billing.issuing import issue, statement, waiting
+    from billing.models import ClosedMonth, ReportTags
     from billing.rollups import roll_up_usage
-    from billing.sealing import seal
+    from billing.sealing import seal, sum_closed
     from routing.starter.progress import Progress
     from tests.console.browser import make_usage
     from tests.stage.cast import make_tenant
@@ -106,6 +107,10 @@ def generate(rows: int) -> None:
         pass
     while seal():
         pass
+    ClosedMonth.objects.create(month=month.date(), closed_by="bench")
+    sum_closed()
+    for organization in waiting(month.date()):
+        issue(statement(month.date(), organization, "bench"))
     with connection.cursor() as cursor:
         cursor.execute("vacuum analyze")
 
@@ -116,7 +121,7 @@ def measure() -> Iterator[tuple[str, float, Took]]:
     from urllib.parse import urlencode
 
     from accounts.models import ApiKey, Membership, Organization, User
-    from billing.models import LedgerEntry, Usage
+    from billing.models import LedgerEntry, Quarantined, Reconciliation, Statement, Usage
     from billing.spending import Days, Whose, by_time, lines
     from tests.console.browser import console, url
 
@@ -136,7 +141,8 @@ def measure() -> Iterator[tuple[str, float, Took]]:
     client = console()
     of, day = {"organization": str(tenant.pk)}, {"created_at_from": days.first, "created_at_to": days.first}
     dated = {"created_at_from_0": days.first, "created_at_to_0": days.last}
-    ledger, usage = url(LedgerEntry, "changelist"), url(Usage, "changelist")
+    ledger, usage, statements = (url(model, "changelist") for model in (LedgerEntry, Usage, Statement))
+    stated = Statement.objects.get(organization=tenant.pk)
     whole = {"created_at_from": days.first, "created_at_to": days.last}
     for name, address, asked in (
         ("Spend, by tenant", "/console/spend/", month),
@@ -157,6 +163,12 @@ def measure() -> Iterator[tuple[str, float, Took]]:
         ("Ledger of a tenant", ledger, {**whole, **of}),
         ("Ledger of a provider", ledger, {**whole, "account": "provider:vendor-1"}),
         ("Ledger of no account", ledger, {**whole, "account": "provider:none"}),
+        ("Statements", statements, {}),
+        ("A statement", url(Statement, "change", stated.pk), {}),
+        ("A statement as PDF", url(Statement, "pdf", stated.pk), {}),
+        ("Quarantine", url(Quarantined, "changelist"), {}),
+        ("Quarantine of a tenant", url(Quarantined, "changelist"), of),
+        ("Reconciliation", url(Reconciliation, "changelist"), {}),
         ("Generations", usage, dated),
         ("Generations of a tenant", usage, {**dated, **of}),
     ):  # fmt: skip
