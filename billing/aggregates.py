@@ -6,6 +6,7 @@
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from accounts.models import Organization
@@ -166,13 +167,21 @@ class ReportTags(models.Model):
         help_text=f"Keys of metadata, {MOST_TAGS} at most. The values of each are told apart on Spend and in reports, "
         "from the month before this one on.",
     )
-    rolled_up = models.BooleanField(default=False, db_default=False, editable=False)
+    rolled_up = models.BooleanField(default=False, db_default=False, editable=False)  # or about to be: see `Mark`
 
     class Meta:
         verbose_name = verbose_name_plural = "tags of reports"
 
     def __str__(self) -> str:
         return f"{self.organization}: {', '.join(self.names)}"
+
+    def clean(self) -> None:
+        """Raises ValidationError for a tag that is none, and for one that is named twice."""
+        names = self.names or []
+        if any(name != name.strip() or not name for name in names):
+            raise ValidationError({"names": "A tag is a key of metadata, without blanks around it."})
+        if len(set(names)) < len(names):
+            raise ValidationError({"names": "Name each tag once."})
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves; what is rolled up already is rolled up by these tags, too."""

@@ -247,8 +247,8 @@ def _printable(text: Any) -> str:
 
 
 def _just_now(auth_time: Any) -> bool:
-    """Whether the provider has asked its person within the time of a sign-in, by its word as it came: Unix seconds. What
-    is no number, or one that nobody counts to, is no such time.
+    """Whether the provider has asked its person within the time of a sign-in, by its word as it came: Unix seconds.
+    What is no number, or one that nobody counts to, is no such time.
     """
     now = time.time()
     begun, ended = now - SIGN_IN_SECONDS - LEEWAY_SECONDS, now + LEEWAY_SECONDS
