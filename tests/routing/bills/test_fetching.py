@@ -304,7 +304,7 @@ def test_a_bill_of_other_days_is_not_compared(alice: Tenant, vendor: Account, pr
     plant(alice, vendor, provider)
     fetch = wanted(vendor, provider)
     BillFetch.objects.filter(pk=fetch.pk).update(first=date(2026, 11, 1))
-    vendor.bill = {(day + timedelta(days=40), model): what for (day, model), what in vendor.bill.items()}
+    vendor.bill = {(place[0] + timedelta(days=40), place[1]): what for place, what in vendor.bill.items()}
     answered = vendor.answer
 
     def shifted(got: Got, out: BinaryIO) -> None:  # whatever it is asked for
