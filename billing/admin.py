@@ -24,6 +24,7 @@ from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 from unfold.decorators import display
 
 from accounts.access.access import access_of
@@ -292,9 +293,10 @@ class ReportTagsPage(Page):
     def done(self, row: Any) -> str:
         """Since the month before they were named, once the worker has made its days again; or how far it is."""
         if not row.rolled_up or row.until is None:
-            return "waits for the worker"
-        late = timezone.now() - row.until > LATE
-        return f"until {row.until:%Y-%m-%d %H:%M} UTC, going on" if late else "up to now"
+            return _("waits for the worker")
+        if timezone.now() - row.until <= LATE:
+            return _("up to now")
+        return _("until %(moment)s UTC, going on") % {"moment": f"{row.until:%Y-%m-%d %H:%M}"}
 
 
 # --- what only the product writes -------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.translation import gettext as _
 
 from accounts.models import Organization
 
@@ -179,9 +180,9 @@ class ReportTags(models.Model):
         """Raises ValidationError for a tag that is none, and for one that is named twice."""
         names = self.names or []
         if any(name != name.strip() or not name for name in names):
-            raise ValidationError({"names": "A tag is a key of metadata, without blanks around it."})
+            raise ValidationError({"names": _("A tag is a key of metadata, without blanks around it.")})
         if len(set(names)) < len(names):
-            raise ValidationError({"names": "Name each tag once."})
+            raise ValidationError({"names": _("Name each tag once.")})
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves; what is rolled up already is rolled up by these tags, too."""
