@@ -49,6 +49,8 @@ class AuditEvent(models.Model):
         indexes = [
             models.Index(fields=["organization", "-id"], name="events_of_an_organization"),
             models.Index(fields=["table", "row", "-id"], name="events_of_a_row"),
+            models.Index(fields=["row", "-id"], name="events_by_row"),  # the page's search, of any table
+            models.Index(fields=["actor_name", "-id"], name="events_by_actor"),
         ]
 
     def __str__(self) -> str:

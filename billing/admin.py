@@ -24,6 +24,7 @@ from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 from unfold.decorators import display
 
 from accounts.access.access import access_of
@@ -39,6 +40,7 @@ from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
 from billing.console.quarantine import QuarantinePage
 from billing.console.repricings import RepricingPage
+from billing.console.spend import LATE
 from billing.console.statements import StatementPage
 from billing.console.tariffs import TariffPage, TariffVersionPage
 from billing.console.terms import TermsPage
@@ -55,6 +57,7 @@ from billing.models import (
     Lease,
     LedgerEntry,
     Limit,
+    Mark,
     Prepaid,
     PriceProposal,
     Quarantined,
@@ -266,7 +269,7 @@ class LimitPage(SubjectPage):
 class ReportTagsPage(Page):
     """By which keys of metadata an organization's spending is told apart."""
 
-    list_display = ("organization", "tags_shown", "rolled_up")
+    list_display = ("organization", "tags_shown", "done")
     list_select_related = ("organization",)
     search_fields = ("organization__slug",)
     ordering = ("organization__slug",)
@@ -276,10 +279,24 @@ class ReportTagsPage(Page):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("organization",) if obj else ()
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With how far the worker is that tells them apart."""
+        until = Mark.objects.filter(name="tags").values("until")
+        return super().get_queryset(request).annotate(until=Subquery(until))
+
     @display(description="Tags")
     def tags_shown(self, row: ReportTags) -> str:
         """All of them."""
         return ", ".join(row.names)
+
+    @display(description="Told apart")
+    def done(self, row: Any) -> str:
+        """Since the month before they were named, once the worker has made its days again; or how far it is."""
+        if not row.rolled_up or row.until is None:
+            return _("waits for the worker")
+        if timezone.now() - row.until <= LATE:
+            return _("up to now")
+        return _("until %(moment)s UTC, going on") % {"moment": f"{row.until:%Y-%m-%d %H:%M}"}
 
 
 # --- what only the product writes -------------------------------------------------------------------

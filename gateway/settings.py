@@ -76,6 +76,8 @@ def orm_database() -> dict[str, object]:
         bounds["statement_timeout"] = CONSOLE_STATEMENT_SECONDS
     options = dict(found.get("OPTIONS") or {})  # type: ignore[call-overload]
     words = [options.get("options", ""), *(f"-c {name}={seconds}s" for name, seconds in bounds.items())]
+    if DATABASE_ROLE == "console":
+        words.append("-c jit=off")  # a page is over before its statements' expressions are compiled
     options["options"] = " ".join(filter(None, words))
     return {
         **found,

@@ -49,7 +49,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
 
     class Meta:
         model = Credential
-        fields = ("name", "secret", "active")
+        fields = ("name", "secret", "active", "billed_as")
 
     def __init__(self, *args: Any, provider: Provider, **kwargs: Any) -> None:
         """`provider`: what is typed beside it, once that has been cleaned."""
@@ -70,7 +70,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         What was not typed is not written: the instance was read before the provider was saved, which may have
         emptied it.
         """
-        credential, columns = self.instance, ["name", "active"]
+        credential, columns = self.instance, ["name", "active", "billed_as"]
         if self.cleaned_data["secret"]:
             credential.provider = Provider.objects.get(pk=credential.provider_id)
             credential.put(self.cleaned_data["secret"])
@@ -95,7 +95,7 @@ class CredentialRows(Rows):
     model = Credential
     form = CredentialForm
     formset = CredentialForms
-    fields = ("name", "secret", "stored", "active")
+    fields = ("name", "secret", "stored", "billed_as", "active")
     ordering = ("name",)
     readonly_fields = ("stored",)
 

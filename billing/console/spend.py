@@ -32,6 +32,7 @@ from billing.exports.xlsx_file import XlsxFile
 from billing.models import ReportTags
 from billing.spending import (
     DIMENSIONS,
+    SHOWN,
     TIMES,
     TOLD,
     Books,
@@ -225,9 +226,9 @@ def export(request: HttpRequest) -> HttpResponseBase:
 
 def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
     unit = "day" if asked.days.count <= MOST_BARS else "month"
-    total, units = by_time(asked.days, asked.whose, unit)
+    total, units = by_time(asked.days, asked.whose, unit, SHOWN)
     bars = _bars(asked, units, unit)
-    found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1)
+    found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1, SHOWN)
     thoroughly = "rows" in request.GET
     suggested = tags_of(asked.whose.organization) if asked.whose.told(asked.by) else ()
     return {

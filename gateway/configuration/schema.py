@@ -249,7 +249,7 @@ ORGANIZATION = Noun(
     special=BOUNDS,
     inner={"budgets": BUDGET, "projects": PROJECT},
 )
-CREDENTIAL = Noun(columns={"active": boolean}, special={"secret": secret})
+CREDENTIAL = Noun(columns={"active": boolean, "billed_as": text}, special={"secret": secret})
 PROVIDER = Noun(
     columns={
         "name": text,

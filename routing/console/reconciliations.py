@@ -20,7 +20,8 @@ from billing.bills.files import MOST_BYTES, BadBill, Form
 from billing.bills.reconciling import reconcile
 from billing.exports.csv_file import FORMULA
 from billing.models import Reconciliation, ReconciliationLine
-from routing.models import Credential, Provider
+from routing.bills.credentials import billed_as
+from routing.models import Provider
 
 SHOWN = 1000  # lines; the file has all
 COLUMNS = (
@@ -39,11 +40,6 @@ COLUMNS = (
 )
 HEADER = (*COLUMNS[:9], "missing_calls", "token_drift", "price_drift")
 AMOUNTS = COLUMNS[7:]
-
-
-def credentials_of(provider: str) -> dict[Any, str]:
-    """What the credentials of a provider are called, by id."""
-    return dict(Credential.objects.filter(provider__slug=provider).values_list("pk", "name"))
 
 
 def as_csv(made: Reconciliation) -> str:
@@ -124,7 +120,7 @@ class ReconciliationPage(Record):
             try:
                 with transaction.atomic():  # what was too long for the console leaves its request's transaction whole
                     made = reconcile(
-                        provider, Form(given["form"]), files, credentials_of(provider), request.user.get_username()
+                        provider, Form(given["form"]), files, billed_as(provider), request.user.get_username()
                     )
             except BadBill as error:
                 form.add_error("file", str(error))

@@ -158,6 +158,10 @@ class AnswerReader:
         """Whether it sent counts that cannot be believed, or do not add up."""
         return self._reported.suspect
 
+    def disbelieve(self) -> None:
+        """Its counts cannot be: `usage` is none from now on."""
+        self._reported.disbelieve()
+
     @property
     def usage_claim(self) -> dict[str, Any] | None:
         """What it sent, where that is suspect."""
