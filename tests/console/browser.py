@@ -50,7 +50,7 @@ from billing.models import (
     Terms,
     Usage,
 )
-from gateway.models import Refused, RefusedCount
+from gateway.models import Payload, Refused, RefusedCount
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -164,6 +164,15 @@ def make_attempt(usage: Usage, **fields: Any) -> Attempt:
     )
 
 
+def make_payload(tenant: Tenant, usage: Usage | None = None, **fields: Any) -> Payload:
+    """A kept payload of a generation, of nothing."""
+    usage = usage or make_usage(tenant)
+    Project.objects.filter(pk=tenant.project.pk).update(payload_days=30)
+    row = {"prompt_bytes": 1, "answer_bytes": 2, "prompt": b"", "answer": b"", "created_at": usage.created_at}
+    of = {"organization": usage.organization, "project": usage.project, "key": usage.key}
+    return Payload.objects.create(**{"id": usage.pk, **of, **row, **fields})
+
+
 def make_entry(usage: Usage, **fields: Any) -> LedgerEntry:
     """The posting of what `usage` is charged."""
     row = {"kind": "settle", "debit": f"tenant:{usage.organization}", "credit": "revenue", "amount": usage.charge}
@@ -216,6 +225,7 @@ PAGES = (
     StoredExport,
     Retention,
     AuditFinding,
+    Payload,
     Refused,
     RefusedCount,
     Hold,
@@ -405,6 +415,7 @@ def make_rows(tenant: Tenant) -> Rows:
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),
+        Payload: make_payload(tenant),
         Refused: make_refused(tenant),
         RefusedCount: RefusedCount.objects.create(
             minute=now, key=tenant.key.pk, organization=tenant.organization.pk, status=429, code="limited", requests=1
