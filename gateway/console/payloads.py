@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.db import connection, transaction
+from django.db.models import OuterRef, Subquery, Value
+from django.db.models.functions import Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
@@ -43,14 +45,17 @@ class PayloadPage(Record):
     actions = ()  # deleting is that of who may
     fields = ("generation", "project_shown", "created_at", "prompt_size", "answer_size")
     readonly_fields = fields
-    change_form_after_template = "admin/gateway/payload/reveal.html"
+    change_form_outer_after_template = "admin/gateway/payload/reveal.html"
 
     def get_urls(self) -> list[URLPattern]:
         reveal = require_POST(self.admin_site.admin_view(self.reveal))
         return [path("<uuid:payload>/reveal/", reveal, name="gateway_payload_reveal"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).defer(*SIDES)
+        called = Project.objects.filter(pk=OuterRef("project")).values(
+            called=Concat("organization__slug", Value("/"), "slug")
+        )
+        return super().get_queryset(request).defer(*SIDES).annotate(called=Subquery(called))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """What a tenant may delete the operator may too."""
@@ -96,10 +101,9 @@ class PayloadPage(Record):
         return format_html('<a href="{}" class="text-link">{}</a>', url, payload.pk.hex)
 
     @display(description=gettext_lazy("Project"))
-    def project_shown(self, payload: Payload) -> str:
+    def project_shown(self, payload: Any) -> str:
         """As it is called now."""
-        found = Project.objects.filter(pk=payload.project).values_list("organization__slug", "slug").first()
-        return "/".join(found) if found else "-"
+        return payload.called or "-"
 
     @display(description=gettext_lazy("Prompt"))
     def prompt_size(self, payload: Payload) -> str:

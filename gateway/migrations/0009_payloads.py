@@ -17,7 +17,7 @@ grant select (id, organization, project, key, created_at, prompt_bytes, answer_b
 grant select, insert, update on gateway_payloadday to meterline_app;
 grant select (id, organization, project, key, created_at, prompt_bytes, answer_bytes), delete
     on gateway_payload to meterline_console;
-revoke execute on function gateway_may_reveal(uuid), gateway_reveal_payload(uuid, text, integer),
+revoke execute on function gateway_reveal_payload(uuid, text, integer),
     gateway_purge_payloads(integer, integer) from public;
 grant execute on function gateway_reveal_payload(uuid, text, integer) to meterline_console;
 grant execute on function gateway_purge_payloads(integer, integer) to meterline_app;

@@ -4,7 +4,7 @@
 -- and who runs the installation.
 create or replace function gateway_may_reveal(p_organization uuid)
 returns boolean
-language sql stable security definer set search_path = public, pg_temp as $$
+language sql stable as $$
     select exists (
         select from accounts_user u
          where u.id = accounts_actor() and u.is_active and u.is_staff

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
@@ -17,6 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
+from accounts.sealing import seal_bytes
 from billing.credit.prepaid import grant
 from billing.ids import first_id, new_id
 from billing.models import (
@@ -51,6 +53,7 @@ from billing.models import (
     Usage,
 )
 from gateway.models import Payload, Refused, RefusedCount
+from gateway.process.payloads import ANSWER, PROMPT, place
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -164,6 +167,15 @@ def make_attempt(usage: Usage, **fields: Any) -> Attempt:
     )
 
 
+def sealed_sides(usage: Usage, prompt: str, answer: str) -> dict[str, Any]:
+    """Of a kept payload of `usage`: both sides sealed, their sizes, and whose they are."""
+    kept: dict[str, Any] = {"usage": usage}
+    for side, text in ((PROMPT, prompt), (ANSWER, answer)):
+        kept[side] = seal_bytes(zlib.compress(text.encode()), place(side, usage.pk))
+        kept[f"{side}_bytes"] = len(text.encode())
+    return kept
+
+
 def make_payload(tenant: Tenant, usage: Usage | None = None, **fields: Any) -> Payload:
     """A kept payload of a generation, of nothing."""
     usage = usage or make_usage(tenant)
@@ -225,7 +237,6 @@ PAGES = (
     StoredExport,
     Retention,
     AuditFinding,
-    Payload,
     Refused,
     RefusedCount,
     Hold,
@@ -415,7 +426,6 @@ def make_rows(tenant: Tenant) -> Rows:
         AuditFinding: AuditFinding.objects.create(
             kind="generation", place=f"generation {slug}", expected="1", found="0", first_seen=now, gone_at=now
         ),
-        Payload: make_payload(tenant),
         Refused: make_refused(tenant),
         RefusedCount: RefusedCount.objects.create(
             minute=now, key=tenant.key.pk, organization=tenant.organization.pk, status=429, code="limited", requests=1

@@ -11,7 +11,7 @@ from accounts.models import ApiKey
 from billing.models import Budget, Hold, Limit, Usage
 from gateway.models import StoredFile
 from routing.models import Policy, Provider
-from tests.console.browser import Rows, console, make_rows, url
+from tests.console.browser import Rows, console, make_payload, make_rows, make_usage, sealed_sides, url
 from tests.console.window import Window, needs_a_browser, open_window
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import make_tenant
@@ -95,6 +95,22 @@ def test_from_a_request_id_to_why_it_went_where_it_went(
         f"So {two.slug} was asked next, in the order of its priority: it answered.",
     ]
     assert answer.headers["x-request-id"] in window.words(".log-ids")
+    assert window.said() == []
+
+
+def test_a_payload_is_read_for_a_reason(window: Window) -> None:
+    tenant = make_tenant("alice")
+    kept = make_payload(tenant, **sealed_sides(usage := make_usage(tenant), "Is <it> a canary?", "A bird."))
+    window.open(url(type(kept), "change", usage.pk))
+    assert window.wrong(390, night=True) == window.wrong(1280, night=False) == []
+    window.type(reason="ticket 7")
+    assert window.words(".board").splitlines()[1:] == [
+        "What was asked",
+        "Is <it> a canary?",
+        "What was answered",
+        "A bird.",
+    ]
+    assert window.wrong(390, night=False) == window.wrong(1280, night=True) == []
     assert window.said() == []
 
 

@@ -1,7 +1,5 @@
 """Kept payloads in the console: shown to owners and operators alone, for a reason, which is logged before."""
 
-import zlib
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -11,10 +9,8 @@ from django.urls import reverse
 
 from accounts.models import AuditEvent, Membership, Project, User
 from accounts.roles import Office, Role
-from accounts.sealing import seal_bytes
 from gateway.models import Payload
-from gateway.process.payloads import SIDES, place
-from tests.console.browser import Console, console, make_payload, make_usage, url
+from tests.console.browser import Console, console, make_payload, make_usage, sealed_sides, url
 from tests.matrix.people import client_of
 from tests.stage.cast import Tenant
 
@@ -23,14 +19,9 @@ PROMPT, ANSWER = "What is <b>the canary</b>?", "It is a bird."
 
 
 @pytest.fixture
-def payload(alice: Tenant) -> Iterator[Payload]:
+def payload(alice: Tenant) -> Payload:
     """One of Alice's, of a generation there is."""
-    usage = make_usage(alice)
-    sealed = {
-        side: seal_bytes(zlib.compress(text.encode()), place(side, usage.pk))
-        for side, text in zip(SIDES, (PROMPT, ANSWER), strict=True)
-    }
-    yield make_payload(alice, usage, prompt_bytes=len(PROMPT), answer_bytes=1000, **sealed)
+    return make_payload(alice, **{**sealed_sides(make_usage(alice), PROMPT, ANSWER), "answer_bytes": 1000})
 
 
 def person(tenant: Tenant, role: Role | Office | None) -> Console:
@@ -53,7 +44,6 @@ def events(payload: Payload) -> list[AuditEvent]:
     return list(AuditEvent.objects.filter(table="gateway_payload", row=str(payload.pk)))
 
 
-@pytest.mark.row("B381")
 @pytest.mark.parametrize("role", [Role.OWNER, Office.OPERATOR], ids=str)
 def test_it_is_shown_for_a_reason_that_is_logged(role: Role | Office, payload: Payload, alice: Tenant) -> None:
     client = person(alice, role)

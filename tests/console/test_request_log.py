@@ -1,5 +1,6 @@
 """The request log: where a request's time went, why it went where it went, and how it is found again."""
 
+import re
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -120,6 +121,21 @@ def test_the_story_names_why_and_what_came_of_it(alice: Tenant) -> None:
         f"Left out were v0: {rests}; v1: {rests}; v2: {rests}; and 2 more.",
     ]
     assert story(make_usage(alice), []) == ["The request asked for lab/model.", "Nobody was asked."]
+
+
+@pytest.mark.row("B380")
+def test_the_list_says_when_what_how_much_how_fast_and_how_it_ended(alice: Tenant) -> None:
+    usage = make_usage(alice, ttft_ms=400, duration_ms=1400, finish_reason="length")
+    page = console().get(LIST, {"organization": str(alice.organization.pk)}).content.decode()
+    row = page[page.index("<tbody") : page.index("</tbody>")]
+    labels = ("Created At", "Model", "Input", "Output", "Charge", "First Token", "Duration", "Tokens/S", "Status")
+    assert {label.lower() for label in labels} <= {one.lower() for one in re.findall('data-label="([^"]*)"', row)}
+    cells = [
+        re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", cell)).strip()
+        for cell in re.findall("<t[dh][^>]*>.*?</t[dh]>", row, re.S)
+    ]
+    assert cells[-7:] == ["length", "1,000", "500", "$0.00132", "400 ms", "1.40 s", "500"]
+    assert reverse("admin:billing_usage_change", args=[usage.pk]) in row
 
 
 @pytest.mark.row("B379")

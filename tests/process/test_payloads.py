@@ -60,7 +60,7 @@ def ask(gateway: Gateway, tenant: Tenant, model: str, **more: Any) -> tuple[byte
     return body, gateway.client.post("/v1/chat/completions", content=body, headers=headers)
 
 
-@pytest.mark.row("B383", "B388")
+@pytest.mark.row("B383")
 def test_nothing_is_kept_unless_a_project_says_so(
     gateway: Gateway, alice: Tenant, charlie: Tenant, simulated: SimulatedProvider
 ) -> None:
