@@ -40,7 +40,6 @@ class PayloadPage(Record):
     list_display = ("created_at", "generation", "project_shown", "prompt_size", "answer_size")
     list_filter = (OrganizationFilter, ProjectFilter)
     lookups = ("organization", "project")
-    search_help_text = gettext_lazy("Generation id")
     ordering = ("-pk",)
     actions = ()  # deleting is that of who may
     fields = ("generation", "project_shown", "created_at", "prompt_size", "answer_size")

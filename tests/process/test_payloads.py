@@ -153,7 +153,7 @@ def noted(payloads: Payloads, caller: Caller, prompt: bytes = b"asked", *parts: 
     for part in parts:
         taking.take(part)
     taking.end()
-    return call.id
+    return str(call.id)
 
 
 def test_what_waits_in_a_process_is_bounded(alice: Tenant) -> None:
