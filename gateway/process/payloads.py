@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-import psycopg
 from django.conf import settings
 
 from accounts.callers import Caller
@@ -70,25 +69,25 @@ class Settled(Protocol):
 class Taking:
     """What is noted of one request, until `end`."""
 
-    __slots__ = ("_call", "_most", "_parts", "_payloads", "_taken", "answer_bytes", "begun", "body", "caller", "held")
+    __slots__ = (
+        *("_call", "_most", "_parts", "_payloads", "_taken"),
+        *("answer_bytes", "begun", "caller", "generation", "held", "prompt", "prompt_bytes"),
+    )
 
     def __init__(self, payloads: "Payloads", caller: Caller, call: Settled, body: bytes) -> None:
         self.caller = caller
         self.begun = False  # something of the answer is here
         self.answer_bytes = 0  # as it went out
-        self.body = body
         self.held = 0
-        self._call = call
+        self.generation = call.id  # 32 hex digits
+        self._call: Settled | None = call  # until the end: it holds all that was asked
         self._payloads: Payloads | None = payloads
         self._most: int = settings.PAYLOAD_BYTES * LOOKED_AT
         self._taken = 0
         self._parts: list[bytes] = []
-        self._hold(min(len(body), self._most))
-
-    @property
-    def generation(self) -> str:
-        """Its id, 32 hex digits."""
-        return self._call.id
+        self.prompt_bytes = len(body)  # as it came
+        self.prompt = body[: self._most]  # and nothing that holds the rest
+        self._hold(len(self.prompt))
 
     @property
     def answer(self) -> bytes:
@@ -107,9 +106,10 @@ class Taking:
 
     def end(self) -> None:
         """No more will come. What was never held for has no generation, and leaves nothing."""
-        payloads, self._payloads = self._payloads, None
-        if payloads is not None:
-            payloads.put(self, keep=self._call.settled is not None)
+        payloads, call = self._payloads, self._call
+        self._payloads = self._call = None
+        if payloads is not None and call is not None:
+            payloads.put(self, keep=call.settled is not None)
 
     def through(self, parts: AsyncGenerator[bytes]) -> "Noted":
         """The parts, noted as they pass, and the end with them."""
@@ -120,7 +120,7 @@ class Taking:
         if not self._payloads.hold(self, count):
             self._payloads = None
             self._parts.clear()
-            self.body = b""
+            self.prompt = b""
 
 
 class Noted(AsyncGenerator[bytes]):
@@ -205,7 +205,9 @@ class Payloads:
             try:
                 rows = await self._connections.call(WRITE, await asyncio.to_thread(_row, taking))
                 outcome = "kept" if rows else "full"
-            except psycopg.Error as error:  # ours to mend; the next ones shall not wait for it. Its words may quote it.
+            except DatabaseAway:
+                raise
+            except Exception as error:  # ours to mend; the next ones shall not wait for it. Its words may quote it.
                 logger.error("a payload could not be kept: %s", type(error).__name__)
                 outcome = "refused"
             self._waiting.popleft()
@@ -245,7 +247,7 @@ def place(side: str, generation: UUID) -> str:
 def _row(taking: Taking) -> dict[str, object]:
     """The parameters of `WRITE`."""
     generation, caller = UUID(taking.generation), taking.caller
-    sides = {PROMPT: taking.body, ANSWER: taking.answer}
+    sides = {PROMPT: taking.prompt, ANSWER: taking.answer}
     sealed = {
         side: seal_bytes(zlib.compress(kept_of(content), 1), place(side, generation)) for side, content in sides.items()
     }
@@ -256,7 +258,7 @@ def _row(taking: Taking) -> dict[str, object]:
         "project": caller.project,
         "key": caller.key,
         "created_at": datetime.now(UTC),
-        "prompt_bytes": len(taking.body),
+        "prompt_bytes": taking.prompt_bytes,
         "answer_bytes": taking.answer_bytes,
         "size": sum(map(len, sealed.values())) + A_ROW,
         "most": settings.PAYLOAD_ORGANIZATION_BYTES or 2**62,

@@ -44,7 +44,7 @@ from tests.console.browser import (
 )
 from tests.stage.cast import Tenant, make_key, make_tenant
 
-# Deleted but never added or changed, and their content is not to be read: test_at_rest and test_payloads have the rules.
+# Deleted but never added or changed, and not to be read: test_at_rest and test_payloads have their rules.
 TESTED_ELSEWHERE = {StoredFile, Payload}
 
 # Nothing is collected in a checkout: the packages' own folders are served.

@@ -53,6 +53,20 @@ def opened(id: str) -> tuple[bytes, bytes]:
     return prompt, answer
 
 
+def in_clear(text: str) -> list[str]:
+    """The tables of the database in which it can be read, as it is or as bytes."""
+    with connection.cursor() as cursor:
+        cursor.execute("select tablename from pg_tables where schemaname = 'public'")
+        found = []
+        for (table,) in cursor.fetchall():
+            cursor.execute(
+                f"select exists (select from {table} t where t::text like any(%s))",  # noqa: S608 - a table of ours
+                [[f"%{text}%", f"%{text.encode().hex()}%"]],
+            )
+            found += [table] if cursor.fetchone()[0] else []
+        return found
+
+
 def ask(gateway: Gateway, tenant: Tenant, model: str, **more: Any) -> tuple[bytes, httpx.Response]:
     """The body that was sent, and the answer."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": CANARY}], **more}).encode()
@@ -74,6 +88,8 @@ def test_nothing_is_kept_unless_a_project_says_so(
     assert Usage.objects.filter(organization=alice.organization.pk).count() == 1
     assert Payload.objects.filter(organization=alice.organization.pk).count() == 0
     assert Payload.objects.filter(organization=charlie.organization.pk).count() == 1
+    assert in_clear(CANARY) == []  # neither of who has nothing kept, nor of who has
+    assert CANARY not in gateway.log.read_text() and CANARY.encode().hex() not in gateway.log.read_text()
 
 
 @pytest.mark.parametrize("asked", [{}, {"stream": True}, {"failing": True}], ids=["whole", "stream", "failure"])
