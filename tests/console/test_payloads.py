@@ -5,12 +5,13 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 from django.urls import reverse
 
 from accounts.models import AuditEvent, Membership, Project, User
 from accounts.roles import Office, Role
 from gateway.models import Payload
-from tests.console.browser import Console, console, make_payload, make_usage, sealed_sides, url
+from tests.console.browser import Console, console, console_role, make_payload, make_usage, sealed_sides, url
 from tests.matrix.people import client_of
 from tests.stage.cast import Tenant
 
@@ -71,6 +72,21 @@ def test_nobody_else_sees_that_there_is_any(role: Any, payload: Payload, alice: 
     assert reveal(client, payload).status_code in (302, 403, 404)
     assert client.post(url(Payload, "delete", payload.pk), {"post": "yes"}).status_code in (302, 403, 404)
     assert events(payload) == [] and Payload.objects.filter(pk=payload.pk).exists()
+
+
+@pytest.mark.parametrize("role", [Role.OWNER, Role.DEVELOPER, Role.AUDITOR, Office.FINANCE, Office.AUDITOR, CHARLIES])
+def test_the_database_itself_shows_it_to_nobody_else(
+    role: Any, payload: Payload, alice: Tenant, charlie: Tenant
+) -> None:
+    """Whatever the console's code asks for, as whomever it has entered."""
+    client = person(charlie, Role.OWNER) if role == CHARLIES else person(alice, role)
+    with console_role(), connection.cursor() as cursor:
+        cursor.execute("select accounts_enter(%s, '192.0.2.7')", [client.session["_auth_user_id"]])
+        cursor.execute("select prompt from gateway_reveal_payload(%s, 'why', 30)", [payload.pk])
+        shown = cursor.fetchall()
+    assert bool(shown) == bool(events(payload)) == (role == Role.OWNER)
+    if role == Role.OWNER:
+        assert events(payload)[0].address == "192.0.2.7"
 
 
 @pytest.mark.parametrize("reason", ["", "   ", "\0", "x" * 501])

@@ -145,8 +145,10 @@ def test_a_request_is_found_by_its_id_near_its_time_alone(alice: Tenant, charlie
     request_id = uuid.UUID(int=first_id(now).int | 7)
     mine = make_usage(alice, at=now + timedelta(seconds=40), request_id=request_id)
     make_usage(charlie, at=now + timedelta(seconds=41))
-    make_usage(alice, at=now + timedelta(hours=1), request_id=request_id)  # not the same request's: ids are unique
+    far = uuid.UUID(int=request_id.int + 1)
+    make_usage(alice, at=now + timedelta(minutes=6), request_id=far)
     assert found(q=request_id.hex) == found(q=f" {request_id} ") == [mine]
+    assert found(q=far.hex) == []
     with CaptureQueriesContext(connection) as captured:
         assert found(q=str(uuid.uuid4())) == []
     assert not any('"request_id" =' in query["sql"] for query in captured.captured_queries)
