@@ -176,6 +176,7 @@ class ProjectPage(NeverDeleted, Page):
         "dialect",
         "strict_params",
         "sends_unknown_params",
+        "payload_days",
         "id",
         "created_at",
     )

@@ -19,16 +19,18 @@ from accounts.models import ApiKey
 from billing.admin import BudgetPage, SubjectForm
 from billing.models import Budget, Delivery, ExportSchedule, Recipient, StoredExport
 from gateway.configuration.allowed import endpoint_objection, model_objection
+from gateway.console.payloads import PayloadPage
 from gateway.console.recipients import DeliveryPage, RecipientPage
 from gateway.console.refused import RefusedCountPage, RefusedPage
 from gateway.console.schedules import SchedulePage, StoredExportPage
 from gateway.files.store import file_id, parse_id
-from gateway.models import Refused, RefusedCount, StoredFile
+from gateway.models import Payload, Refused, RefusedCount, StoredFile
 
 admin.site.register(Recipient, RecipientPage)
 admin.site.register(Delivery, DeliveryPage)
 admin.site.register(ExportSchedule, SchedulePage)
 admin.site.register(StoredExport, StoredExportPage)
+admin.site.register(Payload, PayloadPage)
 admin.site.register(Refused, RefusedPage)
 admin.site.register(RefusedCount, RefusedCountPage)
 

@@ -114,6 +114,11 @@ FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 FILES_PROJECT_HOURLY_BYTES = env.int("FILES_PROJECT_HOURLY_BYTES", default=2 * 1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
 # What an organization may have kept of answers to requests with an Idempotency-Key in 24 hours; 0: as much as it likes.
+# What is kept of prompts and answers where a project wants that: days at most (0: never), bytes of each side of one
+# generation, and bytes of an organization in a day (UTC), sealed.
+PAYLOAD_DAYS_MOST = env.int("PAYLOAD_DAYS_MOST", default=30)
+PAYLOAD_BYTES = env.int("PAYLOAD_BYTES", default=256 * 1024)
+PAYLOAD_ORGANIZATION_BYTES = env.int("PAYLOAD_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
 IDEMPOTENCY_ORGANIZATION_BYTES = env.int("IDEMPOTENCY_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)

@@ -64,6 +64,7 @@ RULES = {
     "gateway.refused":       rule("v     -     v       v     v     v", "organization", key="key"),
     "gateway.refusedcount":  rule("v     -     v       v     v     v", "organization", key="key"),
     "gateway.storedfile":    rule("vd    -     -       vd    vd    -", "project__organization", key="key"),
+    "gateway.payload":      rule("vd    -     -       vd    -     -", "organization"),
     "routing.provider":      rule("vacd  -     -       -     -     -"),
     "routing.credential":    rule("vacd  -     -       -     -     -"),
     "routing.model":         rule("vacd  v     v       -     -     -"),

@@ -46,6 +46,8 @@ class Try(msgspec.Struct):
     credential: UUID | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    offset_ms: int | None = None
+    connect_ms: int | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -110,6 +112,8 @@ class Settlement(msgspec.Struct):
     overrun: Decimal = Decimal(0)
     arithmetic: list[dict[str, Any]] = []
     plan: dict[str, Any] | None = None
+    request_id: str | None = None
+    queue_ms: int | None = None
     hard: bool = False  # it was held on a hard budget, which bounds what is taken of its charge
     # Few have it, and the lines of the others do not name it. It stays the last: see `KEPT`.
     kept: Kept | msgspec.UnsetType = msgspec.UNSET

@@ -206,7 +206,7 @@ begin
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
                    overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
-                   service_tier = r.service_tier
+                   service_tier = r.service_tier, queue_ms = r.queue_ms
               from jsonb_populate_recordset(v_counts, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
@@ -243,10 +243,10 @@ begin
 
     insert into billing_attempt as a (id, generation, number, provider, upstream_model, started_at, duration_ms,
                                       ttft_ms, status, fault, upstream_status, model, credential, prompt_tokens,
-                                      completion_tokens)
+                                      completion_tokens, offset_ms, connect_ms)
     select r.id, r.generation, r.number, r.provider, r.upstream_model, r.started_at, r.duration_ms, r.ttft_ms,
            r.status, r.fault, r.upstream_status, coalesce(r.model, ''), r.credential, r.prompt_tokens,
-           r.completion_tokens
+           r.completion_tokens, r.offset_ms, r.connect_ms
       from jsonb_array_elements(p_items) e
      cross join lateral jsonb_populate_recordset(null::billing_attempt, e->'tries') r
      where (e->>'id')::uuid = any(v_fresh || v_late)
@@ -254,7 +254,8 @@ begin
        set duration_ms = excluded.duration_ms, ttft_ms = excluded.ttft_ms, status = excluded.status,
            fault = excluded.fault, upstream_status = excluded.upstream_status, model = excluded.model,
            credential = excluded.credential, prompt_tokens = excluded.prompt_tokens,
-           completion_tokens = excluded.completion_tokens;
+           completion_tokens = excluded.completion_tokens, offset_ms = excluded.offset_ms,
+           connect_ms = excluded.connect_ms;
 
     delete from billing_hold h where h.id = any(v_ids);
 

@@ -24,6 +24,7 @@ NAVIGATION = (
             ("Projects", "folder", "admin:accounts_project_changelist"),
             ("Keys", "key", "admin:accounts_apikey_changelist"),
             ("Files", "draft", "admin:gateway_storedfile_changelist"),
+            ("Kept payloads", "lock", "admin:gateway_payload_changelist"),
             ("People", "person", "admin:accounts_user_changelist"),
             ("Members", "group", "admin:accounts_membership_changelist"),
             ("Invitations", "mail", "invite"),

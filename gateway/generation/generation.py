@@ -80,7 +80,11 @@ class Generation:
         self.attempt: Attempt
         self.deadline: Deadline
         self.ends_by = NEVER
-        self.created = int(time.time())
+        now = time.time()
+        self.created = int(now)
+        # The request's id says when it came, by this same clock.
+        arrived = call.request_id[:12]
+        self._queue_ms = max(0, int(now * 1000) - int(arrived, 16)) if arrived else None
         self._process = process
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
@@ -347,6 +351,7 @@ class Generation:
 
     def _go_on_with(self, attempt: Attempt) -> None:
         self.attempt = attempt
+        attempt.row.offset_ms = _ms(self._started)
         self.attempts.append(attempt)
 
     def _say_when(self, fault: UpstreamFault, now: float) -> None:
@@ -425,7 +430,7 @@ class Generation:
             row.error = _error_code(why)
         if self._left and self._cut is None:
             row.error = "client_left"
-        row.duration_ms = _ms(self._started)
+        row.queue_ms, row.duration_ms = self._queue_ms, _ms(self._started)
         if status is _COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
         self.call.settled = row

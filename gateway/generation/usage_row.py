@@ -32,6 +32,7 @@ def facts(call: Call, candidate: Candidate) -> dict[str, Any]:
         "end_user": asked.end_user or "",
         "metadata": asked.metadata,
         "app": call.app,
+        "request_id": call.request_id or None,
     }
 
 

@@ -20,6 +20,7 @@ from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
 from gateway.process.heavy_bodies import Parser
 from gateway.process.lengths import Lengths
+from gateway.process.payloads import Payloads
 from gateway.process.published import Statistics
 from gateway.process.refused import Refused
 from gateway.process.seats import Rotations, Seats
@@ -104,6 +105,7 @@ class Process:
         self.signer = Signer(self.upstream, boot_time)
         self.statistics = Statistics(self.pools.errands, self.health)
         self.refused = Refused(self.pools.errands)
+        self.payloads = Payloads(self.pools.files)
         self.leaving = False  # a stop has been asked for
         self.seats = Seats()
         self.lengths = Lengths()
@@ -126,6 +128,7 @@ class Process:
             self.ejections.keep(),
             self.statistics.keep(),
             self.refused.keep(),
+            self.payloads.keep(),
             self.database.keep(),
             self._watch_expiry(),
         )
@@ -147,13 +150,14 @@ class Process:
         task.add_done_callback(self._seen_off.discard)
 
     async def stop(self) -> None:
-        """Ends everything, settlements last but for what is told of the refused."""
+        """Ends everything, settlements last but for what is told of the refused and kept of payloads."""
         tasks = [*self._tasks, *self._seen_off]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.refused.stop()
+        await self.payloads.stop()
         await self.pools.close()
         await self.signer.close()
         await self.upstream.close()

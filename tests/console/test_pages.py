@@ -26,7 +26,7 @@ from accounts.models import Organization, Project, User
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import Hold, Lease, Retention, Usage
-from gateway.models import StoredFile
+from gateway.models import Payload, StoredFile
 from tests.console.browser import (
     KEPT,
     PAGES,
@@ -44,8 +44,8 @@ from tests.console.browser import (
 )
 from tests.stage.cast import Tenant, make_key, make_tenant
 
-# Deleted but never added or changed, and its content is not to be read: test_files_at_rest has its rules.
-TESTED_ELSEWHERE = {StoredFile}
+# Deleted but never added or changed, and not to be read: test_at_rest and test_payloads have their rules.
+TESTED_ELSEWHERE = {StoredFile, Payload}
 
 # Nothing is collected in a checkout: the packages' own folders are served.
 
