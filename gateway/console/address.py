@@ -7,7 +7,7 @@ UNKNOWN = "https://GATEWAY"  # a console by itself that nobody has told
 
 
 def api_origin(request: HttpRequest) -> str:
-    """Scheme, host and port of the API: `PUBLIC_URL`, else where this page is from, where that serves the API as well."""
+    """Scheme, host and port of the API: `PUBLIC_URL`, else where this page is from, if that serves the API, too."""
     if settings.PUBLIC_URL:
         return str(settings.PUBLIC_URL)
     return f"{request.scheme}://{request.get_host()}" if settings.SERVE == "all" else UNKNOWN

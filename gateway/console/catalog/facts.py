@@ -7,8 +7,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from gateway.protocols import speakers
-from gateway.protocols.openai_completions import NAME as COMPLETIONS
-from gateway.protocols.openai_embeddings import NAME as EMBEDDINGS
+from gateway.protocols.openai_completions.sides import NAME as COMPLETIONS
+from gateway.protocols.openai_embeddings.sides import NAME as EMBEDDINGS
 from gateway.request.parameters import BY_DEFAULT, supported_by
 from routing.catalog import Model
 from routing.models import Modality

@@ -69,13 +69,13 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 def _lines(found: list[Entry], reader: Reader, now: datetime) -> list[Line]:
     slugs = None if len(found) > MOST else [one.model.slug for one in found]
-    known, fast, used = about(slugs), speeds(slugs), tokens_a_day(reader, now, slugs)
+    known, did, used = about(slugs), speeds(slugs), tokens_a_day(reader, now, slugs)
     return [
         Line(
             one,
             known[one.model.slug],
             None if reader.is_public else used.get(one.model.slug, 0),
-            fast[one.model.slug].ttft_p50 if one.model.slug in fast else None,
+            did.get(one.model.slug),
         )
         for one in found
         if one.model.slug in known  # else it has gone since the first of these queries
@@ -102,7 +102,6 @@ def _rows(lines: list[Line], reader: Reader) -> list[tuple[str, list[tuple[str, 
         return title, [(text, "", "") for text in texts]
 
     models = [line.entry.model for line in lines]
-    fast = speeds([model.slug for model in models])
     rows = [
         row(_("Author"), *(line.about.author for line in lines)),
         row(_("Published"), *(f"{model.published_on:%Y-%m-%d}" if model.published_on else "-" for model in models)),
@@ -115,11 +114,8 @@ def _rows(lines: list[Line], reader: Reader) -> list[tuple[str, list[tuple[str, 
         rows.append(row(_("Tokens a day"), *(f"{line.tokens or 0:,}" for line in lines)))
     rows += [
         row(_("First token, median"), *(_ms(line.first_token) for line in lines)),
-        row(
-            _("Tokens a second"),
-            *(_rate(fast[model.slug].throughput) if model.slug in fast else "-" for model in models),
-        ),
-        row(_("Uptime, 30 days"), *(fast[model.slug].uptime_text if model.slug in fast else "-" for model in models)),
+        row(_("Tokens a second"), *(_rate(line.did.throughput) if line.did else "-" for line in lines)),
+        row(_("Uptime, 30 days"), *(line.did.uptime_text if line.did else "-" for line in lines)),
     ]
     for title, prices in grid([line.entry.prices for line in lines]):
         rows.append((title, [(one.text, one.title, one.note) for one in prices]))

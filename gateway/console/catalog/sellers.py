@@ -113,13 +113,13 @@ def tokens_a_day(reader: Reader, now: datetime, models: Iterable[str] | None = N
     if models is not None:
         rows = rows.filter(model__in=[name for slug in models for name in (slug, slug + FREE)])
     found: dict[str, int] = defaultdict(int)
-    for model, tokens in rows.values_list("model").annotate(Sum(F("prompt_tokens") + F("completion_tokens"))):
+    for model, tokens in rows.values_list("model").annotate(tokens=Sum(F("prompt_tokens") + F("completion_tokens"))):
         found[model.removesuffix(FREE)] += int(tokens)
     return {model: round(tokens / DAYS) for model, tokens in found.items()}
 
 
 def days(model: str, reader: Reader, now: datetime) -> list[dict[str, Any]]:
-    """The tokens of each of the last 30 UTC days, as bars of a chart, of whom `tokens_a_day` counts. Empty: of nobody."""
+    """The tokens of each of the last 30 UTC days, as bars of a chart, of whom `tokens_a_day` counts; none: empty."""
     rows = _used(reader, now)
     if rows is None:
         return []

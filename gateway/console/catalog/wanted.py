@@ -1,4 +1,4 @@
-"""What somebody looks for in the catalog: words, filters and an order, as the query string says them. Pure but for words."""
+"""What somebody looks for in the catalog: words, filters and an order, as the query string says them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from gateway.console.catalog.facts import About, surfaces, takes
 from gateway.console.catalog.prices import charge
 from gateway.console.catalog.shelf import Entry
+from gateway.console.health_board import Figures
 
 LONGEST = 100  # characters of a word of the query string
 NEVER = date.min
@@ -19,12 +20,17 @@ NEVER = date.min
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model of the list. `tokens`: a day; `first_token`: milliseconds, the median; None: not known."""
+    """A model of the list. `tokens`: a day; `did`: in the last 30 days; None: not known."""
 
     entry: Entry
     about: About
     tokens: int | None
-    first_token: float | None
+    did: Figures | None
+
+    @property
+    def first_token(self) -> float | None:
+        """Milliseconds, the median."""
+        return self.did.ttft_p50 if self.did else None
 
 
 def _last(value: Any) -> tuple[bool, Any]:
@@ -44,7 +50,7 @@ ORDERS: Mapping[str, tuple[Any, Callable[[Line], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One look at the list. Empty and None: any. `order` is one of `ORDERS`; `everything`: also what may not be used."""
+    """One look at the list. Empty and None: any. `order`: of `ORDERS`; `everything`: also what may not be used."""
 
     words: str = ""
     author: str = ""

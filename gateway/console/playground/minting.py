@@ -1,8 +1,8 @@
 """The playground's keys: each for one person in one project, for an hour, and for so many dollars a day.
 
-Nobody is shown the secret: the page's script has it in its memory, and a later one replaces it. So a person has one such
-key in a project however often the page is opened, and what it may spend in a day is bounded by its budget, whatever
-happens to it. Everything it is used for is on the books under its name as with any other key.
+Nobody is shown the secret: the page's script has it in its memory, and a later one replaces it. So a person has one
+such key in a project however often the page is opened, and what it may spend in a day is bounded by its budget,
+whatever happens to it. Everything it is used for is on the books under its name as with any other key.
 """
 
 from datetime import timedelta
@@ -64,7 +64,7 @@ def mint(request: HttpRequest) -> HttpResponse:
 
 
 def _key(project: Project, person: int, secret: str) -> ApiKey | None:
-    """The person's key in a project, which opens with `secret` from now on. None: all that they may have are revoked."""
+    """The person's key in a project, which opens with `secret` from now on. None: all they may have are revoked."""
     fresh = {
         "digest": digest(secret, settings.KEY_PEPPERS[0]),
         "prefix": display_prefix(secret),
