@@ -34,7 +34,7 @@ def page(request: HttpRequest) -> HttpResponse:
     shown = found[first : first + A_PAGE]
     context = {
         **frame_of(request, reader),
-        "title": _("Models"),
+        "title": _("Catalog"),
         "wanted": wanted,
         "lines": [_cells(line) for line in shown],
         "found": len(found),

@@ -47,7 +47,7 @@
     return made;
   };
   const showPlan = (place, plan) => {
-    const tried = (one) => plan.attempts?.find((attempt) => attempt.provider === one.provider && attempt.model === one.endpoint);
+    const tried = (one) => plan.attempts?.find((attempt) => attempt.provider === one.provider && attempt.model === one.model);
     const became = (attempt) => attempt && (attempt.fault ? `${attempt.status}: ${attempt.fault}` : attempt.status);
     const rows = plan.candidates.map((one) => row(one.order, one.provider, one.why, one.taken ? became(tried(one)) : null));
     place.querySelector("tbody").replaceChildren(...rows);
@@ -74,7 +74,9 @@
         body: JSON.stringify({ ...body, stream: true, usage: { include: true } }),
         signal,
       });
-      at("generation").textContent = response.headers.get("X-Generation-Id") ?? "";
+      const id = response.headers.get("X-Generation-Id") ?? "";
+      at("generation").textContent = id;
+      at("generation").href = form.dataset.generations.replace("ID", () => encodeURIComponent(id));
       if (!response.ok) {
         const text = await response.text();
         const told = JSON.parse(text);
