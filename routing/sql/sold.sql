@@ -3,7 +3,7 @@
 --
 -- Runs as its owner: members of organizations see neither providers, offers, tariffs nor policies. So nothing is in it
 -- that a request of theirs is not told as well: no address and no secret of a provider, only whether it can be called,
--- and of rates what is charged. What a provider takes is in it for an organization that pays so much on top of that.
+-- and of rates what is charged now. What a provider takes is in it for an organization that pays so much on top of that.
 --
 -- models    {id: [a row for each offer, in the order of `routing.catalog.QUERY`]}
 -- terms     rows of `routing.terms.QUERY`
@@ -28,21 +28,20 @@ with reader as materialized (
      where o.tariff_id is not null
      union
     select price_list_id from agreed where price_list_id is not null
+), current as materialized (
+    select distinct on (v.tariff_id) v.*
+      from tariffs t join billing_tariffversion v on v.tariff_id = t.id and v.effective_from <= now()
+     order by v.tariff_id, v.effective_from desc
 ), rates as materialized (
     select r.version_id, jsonb_agg(jsonb_build_array(r.item, r.above, r.service_tier,
                                                      case when on_top.cost then r.cost::text end, r.charge::text)) as list
-      from tariffs t
-      join billing_tariffversion v on v.tariff_id = t.id
-      join billing_rate r on r.version_id = v.id
+      from current v join billing_rate r on r.version_id = v.id
      cross join on_top
      group by r.version_id
 ), versions as materialized (
-    select v.tariff_id, jsonb_agg(jsonb_build_array(v.id, v.effective_from, v.marginal, v.exchange_rate::text,
-                                                    coalesce(r.list, '[]')) order by v.effective_from) as list
-      from tariffs t
-      join billing_tariffversion v on v.tariff_id = t.id
-      left join rates r on r.version_id = v.id
-     group by v.tariff_id
+    select v.tariff_id, jsonb_build_array(jsonb_build_array(v.id, v.effective_from, v.marginal, v.exchange_rate::text,
+                                                            coalesce(r.list, '[]'))) as list
+      from current v left join rates r on r.version_id = v.id
 ), offered as (
     select m.id, jsonb_agg(jsonb_build_array(
                m.id, m.slug, m.name, m.aliases, m.input_modalities, m.output_modalities, m.context_length, m.max_output,

@@ -76,16 +76,20 @@ def about(slugs: Iterable[str] | None = None) -> dict[str, About]:
     }
 
 
+def chats(model: Model) -> bool:
+    """Whether it can be asked for a chat: not what makes vectors alone."""
+    return set(model.output_modalities) != {Modality.EMBEDDINGS}
+
+
 def surfaces(model: Model) -> list[Surface]:
     """Each API, and how it reaches the model."""
     spoken = {offer.provider.protocol for offer in model.offers}
-    makes = set(model.output_modalities)
-    chats = makes != {Modality.EMBEDDINGS}
+    does_chat = chats(model)
     found = [
-        Surface(name, str(title), "" if not chats else "passed" if protocol in spoken else "translated")
+        Surface(name, str(title), "" if not does_chat else "passed" if protocol in spoken else "translated")
         for name, title, protocol in SURFACES
     ]
-    embeds = Modality.EMBEDDINGS in makes and bool(spoken & speakers(EMBEDDINGS))
+    embeds = Modality.EMBEDDINGS in model.output_modalities and bool(spoken & speakers(EMBEDDINGS))
     completes = any(
         "prompt" in offer.supported_parameters and offer.provider.protocol in speakers(COMPLETIONS)
         for offer in model.offers
@@ -93,7 +97,7 @@ def surfaces(model: Model) -> list[Surface]:
     return [
         *found,
         Surface("embeddings", _("Embeddings"), "passed" if embeds else ""),
-        Surface("completions", _("Completions"), "passed" if completes and chats else ""),
+        Surface("completions", _("Completions"), "passed" if completes and does_chat else ""),
     ]
 
 

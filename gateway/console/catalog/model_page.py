@@ -12,7 +12,7 @@ from accounts.access.access import access_of
 from accounts.access.table import Verb
 from billing.models import Limit, Measure
 from gateway.console.address import api_base
-from gateway.console.catalog.facts import About, about, parameters, surfaces
+from gateway.console.catalog.facts import About, about, chats, parameters, surfaces
 from gateway.console.catalog.prices import classes, grid
 from gateway.console.catalog.reader import Reader, frame_of, reader_of
 from gateway.console.catalog.samples import CHAT, EMBEDDINGS, Sample, samples
@@ -20,7 +20,7 @@ from gateway.console.catalog.sellers import HEIGHT, all_together, days, sellers
 from gateway.console.catalog.shelf import Entry, entries
 from gateway.console.health_board import age
 from routing.catalog import Model, Offer
-from routing.models import Modality, Window
+from routing.models import Window
 from routing.models import Model as Row
 
 QUESTION = "What is the meaning of life?"
@@ -93,7 +93,7 @@ def _limits(request: HttpRequest, reader: Reader) -> list[tuple[str, str]]:
 
 
 def _samples(request: HttpRequest, model: Model) -> list[Sample]:
-    if set(model.output_modalities) == {Modality.EMBEDDINGS}:
+    if not chats(model):
         return samples(api_base(request), {"model": model.slug, "input": QUESTION}, EMBEDDINGS)
     body = {"model": model.slug, "messages": [{"role": "user", "content": QUESTION}]}
     return samples(api_base(request), body, CHAT)

@@ -15,23 +15,21 @@ from django.utils.translation import gettext as _
 from billing.pricing import NO_PRICES, Prices
 from gateway.console.catalog.reader import Reader
 from routing import terms
-from routing.catalog import Model, from_rows
-from routing.health.health import Health
+from routing.catalog import Model, Offer, from_rows
+from routing.models import AuthStyle, Forced
 from routing.planning import policy
 from routing.planning.ordering import WORDS
-from routing.planning.plan import Wanted, plan
 from routing.planning.policy import Policies, Policy
-from routing.planning.prospect import Prospect
+from routing.planning.prospect import why_excluded
 
 NO_KEY = UUID(int=0)
 PUBLISHED = 10  # where a row of `routing.catalog.QUERY` has the day on which its model was published
 KEPT_SECONDS = 10.0  # that everybody without a name reads the same list
-ANYTIME = Health()  # what there is does not change with the weather
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model that can be called. `prices`: of the offer that the reader's request tries first; `why`: they may not."""
+    """A model that can be called. `prices`: of the offer that comes first for the reader; `why`: they may not use it."""
 
     model: Model
     prices: Prices
@@ -85,24 +83,30 @@ def _entries(reader: Reader, slugs: Sequence[str] | None) -> list[Entry]:
 def _entry(
     model: Model, policies: Policies, projects: Sequence[UUID], allowed: set[str] | None, now: datetime
 ) -> Entry | None:
-    rules: dict[int, Policy] = {}
-    for project in projects:
-        rule = policies.of(NO_KEY, project, model.id)
-        rules[id(rule)] = rule
-    out: list[str] = []
-    for rule in rules.values():
-        prospect = Prospect(model, rule)
-        taken = plan([prospect], Wanted(0, None, 1, None, now), ANYTIME, 0).taken
-        if taken and allowed is not None and model.slug not in allowed:
-            return Entry(model, taken[0].prices, _("None of the keys lists it."))
-        if taken:
-            return Entry(model, taken[0].prices)
-        out += [reason for _offer, reason in prospect.excluded]
-    if not out:
+    offers = [offer for offer in model.offers if _is_there(offer)]
+    if not offers:
         return None
-    if not plan([Prospect(model, policy.DEFAULT)], Wanted(0, None, 1, None, now), ANYTIME, 0).taken:
-        return None  # nobody could be sent there
-    return Entry(model, NO_PRICES, _words(out[0]))
+    rules = {id(rule): rule for project in projects for rule in (policies.of(NO_KEY, project, model.id),)}
+    open_to = next((found for rule in rules.values() if (found := _first(offers, rule))), None)
+    if open_to is None:
+        return Entry(model, _prices(offers[0], now), _words(why_excluded(offers[0], next(iter(rules.values()))) or ""))
+    listed = allowed is None or model.slug in allowed
+    return Entry(model, _prices(open_to, now), "" if listed else _("None of the keys lists it."))
+
+
+def _is_there(offer: Offer) -> bool:
+    """Whether it can be called at all: its provider takes no secret, or has one, and nobody has closed it."""
+    return offer.forced != Forced.OPEN and offer.provider.auth_style == AuthStyle.NONE  # as `routing_sold` says it
+
+
+def _first(offers: Iterable[Offer], rule: Policy) -> Offer | None:
+    """The one by priority that a policy allows."""
+    return next((offer for offer in offers if why_excluded(offer, rule) is None), None)
+
+
+def _prices(offer: Offer, now: datetime) -> Prices:
+    version = offer.tariff_at(now)
+    return version.prices if version else NO_PRICES
 
 
 def _words(reason: str) -> str:

@@ -11,7 +11,7 @@ from accounts.access.table import Verb
 from accounts.console import dollars
 from accounts.models import ApiKey
 from gateway.console.address import UNKNOWN, api_base, api_origin
-from gateway.console.catalog.facts import surfaces
+from gateway.console.catalog.facts import chats
 from gateway.console.catalog.reader import frame_of, reader_of
 from gateway.console.catalog.samples import templates
 from gateway.console.catalog.shelf import entries
@@ -34,7 +34,7 @@ def page(request: HttpRequest) -> HttpResponse:
     mine = projects(request).order_by("organization__slug", "slug")
     if reader.organization is not None:
         mine = mine.filter(organization=reader.organization)
-    known = [one.model.slug for one in entries(reader) if not one.why and surfaces(one.model)[0].by]
+    known = [one.model.slug for one in entries(reader) if not one.why and chats(one.model)]
     chosen = [slug for slug in dict.fromkeys(request.GET.getlist("m")) if slug in known][:MOST_MODELS]
     context = {
         **frame_of(request, reader),
