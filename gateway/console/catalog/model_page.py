@@ -20,8 +20,8 @@ from gateway.console.catalog.sellers import HEIGHT, all_together, days, sellers
 from gateway.console.catalog.shelf import Entry, entries
 from gateway.console.health_board import age
 from routing.catalog import Model, Offer
-from routing.models import Window
 from routing.models import Model as Row
+from routing.models import Window
 
 QUESTION = "What is the meaning of life?"
 
@@ -44,7 +44,7 @@ def page(request: HttpRequest, slug: str) -> HttpResponse:
     shown = _priced(entry, reader)
     context = {
         **frame_of(request, reader),
-        "title": row.slug,
+        "title": row,  # a name, and so written as it is
         "row": row,
         "about": said,
         "entry": entry,

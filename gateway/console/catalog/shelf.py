@@ -29,7 +29,7 @@ KEPT_SECONDS = 10.0  # that everybody without a name reads the same list
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model that can be called. `prices`: of the offer that comes first for the reader; `why`: they may not use it."""
+    """A model that can be called. `prices`: of the reader's first offer; `why`: they may not use it."""
 
     model: Model
     prices: Prices

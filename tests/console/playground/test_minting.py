@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.checks import run_checks
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -138,3 +139,16 @@ def test_the_page_may_reach_the_api_and_nothing_else(alice: Tenant, settings: An
     settings.PUBLIC_URL = ""
     html = client.get(reverse("playground")).content.decode()
     assert "PUBLIC_URL" in html and 'id="playground"' not in html
+
+
+@pytest.mark.parametrize(
+    ("url", "right"),
+    [
+        ("", True), ("https://api.example", True), ("http://127.0.0.1:8000", True), ("https://[::1]:8443", True),
+        ("api.example", False), ("https://api.example/v1", False), ("https://api.example; script-src *", False),
+        ("https://user@api.example", False), ("ftp://api.example", False), ("https://api.example\n", False),
+    ],
+)  # fmt: skip
+def test_the_public_address_is_an_origin(settings: Any, url: str, right: bool) -> None:
+    settings.PUBLIC_URL = url
+    assert ("gateway.E011" not in [one.id for one in run_checks()]) is right
