@@ -110,7 +110,7 @@ def test_a_name_is_shown_as_it_is_written(rows: Rows) -> None:
         assert slug[0].islower()
         assert way(client.get(url(model, "change", rows[model].pk)).content.decode())[-1] == slug
     page = client.get(f"/console/catalog/models/{rows[Model]}/").content.decode()
-    assert way(page) == [str(rows[Model])]
+    assert f"<code>{rows[Model]}</code>" in page
 
 
 def test_no_is_a_fact_and_no_failure(rows: Rows) -> None:

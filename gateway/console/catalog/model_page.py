@@ -44,7 +44,7 @@ def page(request: HttpRequest, slug: str) -> HttpResponse:
     shown = _priced(entry, reader)
     context = {
         **frame_of(request, reader),
-        "title": row,  # a name, and so written as it is
+        "title": row.name,
         "row": row,
         "about": said,
         "entry": entry,

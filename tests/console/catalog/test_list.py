@@ -271,7 +271,10 @@ def test_it_is_sorted(provider: Provider, alice: Tenant) -> None:
     ):
         assert slugs(client, q=mark, order=order) == [model.slug for model in found], order
     assert [one["line"].tokens for one in shown(client, q=mark, order="tokens")] == [10, 2, 0]
-    assert [one["line"].tokens for one in shown(console(), q=mark, order="tokens")] == [300, 10, 2]
+    staff = console()
+    assert [one["line"].tokens for one in shown(staff, q=mark, order="tokens")] == [300, 10, 2]
+    as_alice = {"organization": alice.organization.slug}
+    assert [one["line"].tokens for one in shown(staff, q=mark, order="tokens", **as_alice)] == [10, 2, 0]
 
 
 def test_two_to_four_are_compared(provider: Provider, alice: Tenant) -> None:

@@ -102,6 +102,10 @@ def test_nobody_has_a_key_of_anothers_project(alice: Tenant) -> None:
     for project in (charlie.project.pk, off.pk, NOBODYS, "none", ""):
         answer = mint(member_of(alice), project)
         assert answer.status_code == 404 and "key" not in answer.json(), project
+    # Nor of one in which they read alone.
+    user = User.objects.get(username=f"m-{alice.organization.slug}")
+    Membership.objects.create(user=user, organization=charlie.organization, role=Role.AUDITOR)
+    assert mint(member_of(alice), charlie.project.pk).status_code == 404
     for client in (member(alice, Role.AUDITOR), console(superuser=False)):
         assert mint(client, alice.project.pk).status_code == 403
         assert client.get(reverse("playground")).status_code == 403
