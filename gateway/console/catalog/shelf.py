@@ -1,8 +1,7 @@
 """What is on offer for a reader: the models, at their prices, and which of them they may use."""
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -24,12 +23,14 @@ from routing.planning.prospect import why_excluded
 
 NO_KEY = UUID(int=0)
 PUBLISHED = 10  # where a row of `routing.catalog.QUERY` has the day on which its model was published
-KEPT_SECONDS = 10.0  # that everybody without a name reads the same list
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model that can be called. `prices`: of the reader's first offer; `why`: they may not use it."""
+    """A model that can be called, with the offers that can.
+
+    `prices`: of the offer that comes first for the reader; `why` they may not use it, empty: they may.
+    """
 
     model: Model
     prices: Prices
@@ -46,23 +47,6 @@ def entries(reader: Reader, slugs: Sequence[str] | None = None) -> list[Entry]:
 
     A model that nobody could be sent to is left out, as it is in the API's list. One query.
     """
-    if reader.is_public and slugs is None:
-        return _public(int(time.monotonic() / KEPT_SECONDS))
-    return _entries(reader, slugs)
-
-
-_kept: tuple[int, list[Entry]] = (-1, [])
-
-
-def _public(moment: int) -> list[Entry]:
-    """The list for everybody: whoever asks for it often costs no more than who asks once."""
-    global _kept
-    if _kept[0] != moment:
-        _kept = moment, _entries(Reader(is_public=True), None)
-    return _kept[1]
-
-
-def _entries(reader: Reader, slugs: Sequence[str] | None) -> list[Entry]:
     with connection.cursor() as cursor:
         cursor.execute(
             "select routing_sold(%s, %s)::text", [reader.organization, None if slugs is None else list(slugs)]
@@ -86,6 +70,7 @@ def _entry(
     offers = [offer for offer in model.offers if _is_there(offer)]
     if not offers:
         return None
+    model = replace(model, offers=tuple(offers))
     rules = {id(rule): rule for project in projects for rule in (policies.of(NO_KEY, project, model.id),)}
     open_to = next((found for rule in rules.values() if (found := _first(offers, rule))), None)
     if open_to is None:

@@ -16,7 +16,7 @@ from accounts.models import ApiKey, Membership
 from accounts.roles import Role
 from billing.models import Terms
 from billing.rollups import make
-from gateway.console.catalog import shelf
+from gateway.console.catalog import listing, shelf
 from gateway.console.catalog.reader import Reader
 from routing import catalog
 from routing.models import Model, Policy, Provider
@@ -39,7 +39,7 @@ def provider(database: None) -> Provider:
 @pytest.fixture
 def everybody(database: None) -> Iterator[None]:
     """Nobody has read the list for everybody a moment ago."""
-    shelf._kept = (-1, [])
+    listing._kept = (-1, [])
     with override_settings(PUBLIC_CATALOG=True):
         yield
 
@@ -204,7 +204,7 @@ def test_the_catalog_is_for_everybody_only_where_that_is_set(provider: Provider)
     for address in addresses:
         answer = nobody().get(address)
         assert answer.status_code == 302 and answer["Location"].startswith("/console/login/")
-    shelf._kept = (-1, [])
+    listing._kept = (-1, [])
     with override_settings(PUBLIC_CATALOG=True):
         page = nobody().get(addresses[2])
         assert page.status_code == 200 and "no-store" in page["Cache-Control"]
