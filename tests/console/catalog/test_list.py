@@ -23,6 +23,7 @@ from routing.models import Model, Policy, Provider
 from routing.models.policy import Level
 from tests.console.browser import console, console_role, context_of, make_usage
 from tests.console.catalog.readers import member, nobody, shown, slugs
+from tests.console.test_health_board import attempt, published
 from tests.stage.cast import Tenant, make_tenant
 from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 
@@ -261,6 +262,9 @@ def test_it_is_sorted(provider: Provider, alice: Tenant) -> None:
     make_usage(make_tenant("charlie"), today, model=c.slug, prompt_tokens=9_000, completion_tokens=0)
     with transaction.atomic(), connection.cursor() as cursor:
         make(cursor, today, today + timedelta(days=1))
+    for model, milliseconds in ((a, 800), (b, 100)):
+        attempt(model.offers.select_related("model", "provider").get(), ttft_ms=milliseconds)
+    published()
     client = member(alice)
     for order, found in (
         ("name", [a, b, c]),
@@ -268,6 +272,7 @@ def test_it_is_sorted(provider: Provider, alice: Tenant) -> None:
         ("context", [b, c, a]),
         ("newest", [b, a, c]),
         ("tokens", [a, b, c]),
+        ("latency", [b, a, c]),
     ):
         assert slugs(client, q=mark, order=order) == [model.slug for model in found], order
     assert [one["line"].tokens for one in shown(client, q=mark, order="tokens")] == [10, 2, 0]
