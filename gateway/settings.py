@@ -7,6 +7,7 @@ requests). The API's own connections always speak as `app`, whatever the ORM doe
 
 import json
 import time
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import quote
 
@@ -139,6 +140,13 @@ CORS_ALLOW_ORIGINS: list[str] = env.list("CORS_ALLOW_ORIGINS", default=["*"])
 BUILD = env.str("BUILD", default="") or time.strftime(
     "%Y%m%d-%H%M%S", time.gmtime(max(file.stat().st_mtime for file in (BASE_DIR / "gateway").rglob("*.py")))
 )
+# Where clients reach the API, as scheme://host[:port]: the console's pages tell it, and the playground calls it. Empty:
+# where the console is, if the same processes serve both.
+PUBLIC_URL = env.str("PUBLIC_URL", default="").rstrip("/")
+# The catalog of models is for everybody: at the list's prices, without who sells what.
+PUBLIC_CATALOG = env.bool("PUBLIC_CATALOG", default=False)
+# What a person's key of the console's playground may spend in a day, in dollars.
+PLAYGROUND_DOLLARS = Decimal(env.str("PLAYGROUND_DOLLARS", default="1"))
 # How many reverse proxies in front append to X-Forwarded-For. 0 means the socket's peer is the client.
 TRUSTED_PROXY_HOPS = env.int("TRUSTED_PROXY_HOPS", default=0)
 

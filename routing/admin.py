@@ -259,7 +259,7 @@ class ModelPage(Page):
     ordering = ("slug",)
     inlines = (OfferRows,)
     fieldsets = (
-        (None, {"fields": ("slug", "name", "aliases", "published_on", "active")}),
+        (None, {"fields": ("slug", "name", "author", "description", "aliases", "published_on", "active")}),
         ("Sizes, in tokens", {"fields": ("context_length", "max_output")}),
         ("Choosing a model", {"fields": ("quality",)}),
         (

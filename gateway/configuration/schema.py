@@ -316,6 +316,8 @@ OFFER = Noun(
 MODEL = Noun(
     columns={
         "name": text,
+        "author": text,
+        "description": text,
         "aliases": listed(text),
         "input_modalities": listed(choice(READS)),
         "output_modalities": listed(choice(Modality.values)),

@@ -17,6 +17,7 @@ from django.utils.deprecation import MiddlewareMixin
 from accounts.access.access import Access, access_of
 from accounts.access.table import Verb
 from accounts.console import is_operator, money, sees_books
+from accounts.models import ApiKey
 from accounts.roles import Role
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
@@ -64,6 +65,10 @@ def may_open(request: HttpRequest, view: str) -> bool:
         return is_operator(request)
     if view in ("spend", "end_users"):
         return sees_books(request)
+    if view == "catalog":
+        return access_of(request).is_staff or bool(access_of(request).roles)
+    if view == "playground":
+        return access_of(request).may(ApiKey, Verb.ADD)
     if view == "invite":
         return access_of(request).is_operator or Role.OWNER in access_of(request).roles.values()
     if view == "admin:index":

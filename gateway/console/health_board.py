@@ -304,7 +304,8 @@ def strip(hours: dict[datetime, Figures], now: datetime) -> list[dict[str, Any]]
         start = _hour(now) - (HOURS - 1 - place) * timedelta(hours=1)
         hour = hours.get(start, Figures())
         words = f"{hour.uptime_text} of {hour.attempts:,} calls" if hour.attempts else "no calls"
-        bars.append({"x": place * 5, "level": hour.level, "title": f"{start:%H}:00 UTC: {words}"})
+        at = f"{start:%H}:00 UTC: "
+        bars.append({"x": place * 5, "level": hour.level, "title": at + words, "uptime": at + hour.uptime_text})
     return bars
 
 

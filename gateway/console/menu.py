@@ -33,6 +33,8 @@ NAVIGATION = (
     (
         "Catalog",
         (
+            ("Catalog", "storefront", "catalog"),
+            ("Playground", "play_circle", "playground"),
             ("Models", "deployed_code", "admin:routing_model_changelist"),
             ("Offers", "sell", "admin:routing_offer_changelist"),
             ("Providers", "dns", "admin:routing_provider_changelist"),

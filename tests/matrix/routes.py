@@ -22,7 +22,11 @@ WITHOUT_FINANCE = tuple(one for one in STAFF if "finance" not in one)
 # `row` is the row of the model that the name begins with.
 ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "health_board": ("get", {}, OPERATORS),
-    "health_model": ("get", {"model": "routing.model"}, OPERATORS),
+    "catalog": ("get", {}, READERS),
+    "catalog_compare": ("get", {}, READERS),
+    "catalog_model": ("get", {"slug": "=lab/none"}, ()),  # of a model that is there: `tests/console/catalog`
+    "playground": ("get", {}, (*OPERATORS, *MEMBERS[:2])),
+    "playground_key": ("post", {}, ()),  # of a project: `tests/console/playground`
     "health_force": ("post", {"offer": "routing.offer"}, OPERATORS),
     "health_end_rests": ("post", {"offer": "routing.offer"}, OPERATORS),
     "spend": ("get", {}, STAFF),
