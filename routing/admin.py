@@ -136,6 +136,7 @@ class ProviderPage(Page):
     """Who sells, at which address, with which secrets."""
 
     add_form_template = "admin/routing/provider/add_form.html"
+    change_form_outer_after_template = "admin/routing/provider/test.html"
     list_display = ("slug", "name", "protocol", "base_url", "secrets", "active")
     list_filter = ("active", "protocol")
     search_fields = ("slug", "name", "base_url")

@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 from billing.console import end_users, spend
 from gateway.console import health_board, model_board
 from gateway.console.sign_in.urls import urlpatterns as sign_in
+from gateway.console.starting import credentials
 
 urlpatterns = [
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
@@ -14,6 +15,11 @@ urlpatterns = [
     path("console/health/<int:offer>/forced/", admin.site.admin_view(health_board.force), name="health_force"),
     path(
         "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
+    ),
+    path(
+        "console/credentials/<uuid:credential>/test/",
+        admin.site.admin_view(credentials.test_credential),
+        name="credential_test",
     ),
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
