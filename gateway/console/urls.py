@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 from billing.console import end_users, spend
 from gateway.console import health_board, model_board
 from gateway.console.sign_in.urls import urlpatterns as sign_in
-from gateway.console.starting import credentials
+from gateway.console.starting import credentials, first_request
 
 urlpatterns = [
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
@@ -21,6 +21,7 @@ urlpatterns = [
         admin.site.admin_view(credentials.test_credential),
         name="credential_test",
     ),
+    path("console/first-request/", admin.site.admin_view(first_request.first_request), name="first_request"),
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
     path("console/end-users/", admin.site.admin_view(end_users.page), name="end_users"),

@@ -26,6 +26,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "health_force": ("post", {"offer": "routing.offer"}, OPERATORS),
     "health_end_rests": ("post", {"offer": "routing.offer"}, OPERATORS),
     "credential_test": ("post", {"credential": f"={NOBODYS}"}, ()),  # whom it is for: `tests/console/test_trials.py`
+    "first_request": ("get", {}, (*OPERATORS, *MEMBERS[:2])),
     "spend": ("get", {}, STAFF),
     "spend_export": ("get", {}, STAFF),
     "end_users": ("get", {}, STAFF),
