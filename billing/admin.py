@@ -40,7 +40,7 @@ from billing.console.proposals import ProposalPage
 from billing.console.quarantine import QuarantinePage
 from billing.console.repricings import RepricingPage
 from billing.console.statements import StatementPage
-from billing.console.tariffs import TariffPage, TariffVersionPage
+from billing.console.tariffs import TariffPage
 from billing.console.terms import TermsPage
 from billing.dropping import months
 from billing.models import (
@@ -54,7 +54,6 @@ from billing.models import (
     Hold,
     Lease,
     LedgerEntry,
-    Limit,
     Prepaid,
     PriceProposal,
     Quarantined,
@@ -63,7 +62,6 @@ from billing.models import (
     Retention,
     Statement,
     Tariff,
-    TariffVersion,
     Terms,
     Usage,
 )
@@ -72,7 +70,6 @@ from billing.retention import kept_since
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Quarantined, QuarantinePage)
 admin.site.register(Tariff, TariffPage)
-admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
 admin.site.register(LedgerEntry, LedgerPage)
@@ -251,9 +248,8 @@ class BudgetPage(SubjectPage):
         return money(budget.held_now or Decimal(0))
 
 
-@admin.register(Limit)
 class LimitPage(SubjectPage):
-    """How fast a subject may go."""
+    """How fast a subject may go. Whoever drafts changes registers it, and price versions."""
 
     list_display = ("whom", "measure", "value")
     list_filter = ("measure", ("organization", RelatedFilter))

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from accounts.sign_in.factors import OPERATORS, OPTIONAL, REQUIRED
 from accounts.sign_in.groups import BadMapping, read_mapping
+from gateway.changes.models import Kind
 from routing.base_url import BadUrl, parse_base_url
 from routing.egress import parse_allow
 
@@ -82,6 +83,15 @@ def the_default_dialect_exists(app_configs: Any, **kwargs: Any) -> list[CheckMes
         return []
     known = ", ".join(settings.DIALECTS)
     return [Error(f"DEFAULT_DIALECT is {settings.DEFAULT_DIALECT!r}.", hint=f"Use {known}.", id="gateway.E006")]
+
+
+@register()
+def what_needs_a_second_person_is_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for a word in SECOND_PERSON that stands for nothing: nobody would be asked."""
+    known = (*Kind.values, "repricing")
+    unknown = sorted(set(settings.SECOND_PERSON).difference(known))
+    told = f"SECOND_PERSON names {', '.join(unknown)}."
+    return [Error(told, hint=f"Use {', '.join(known)}.", id="gateway.E011")] if unknown else []
 
 
 @register()

@@ -3,6 +3,8 @@
 from django.db import models
 
 from accounts.models import Project
+from gateway.changes.models import Change as Change
+from gateway.changes.models import ChangeSet as ChangeSet
 
 
 class StoredFile(models.Model):
