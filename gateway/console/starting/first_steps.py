@@ -15,7 +15,7 @@ from accounts.models import ApiKey, Organization, Project
 from accounts.roles import Role
 from billing.models import Status, Tariff, TariffVersion, Usage
 from gateway.console.starting.trial import Outcome
-from routing.models import Credential, Offer, Provider
+from routing.models import AuthStyle, Credential, Offer, Provider
 
 MOST_ORGANIZATIONS = 20  # of a person
 ENOUGH = 200  # generations: whoever has so many has begun, whatever became of them
@@ -132,10 +132,14 @@ def _of_tenants(organization: bool, project: bool, key: bool) -> list[Step]:
 
 def _holds_a_key() -> bool:
     held = Credential.objects.filter(active=True, provider__active=True).exclude(sealed="")
-    return held.exists() or Provider.objects.filter(active=True, auth_style="none").exists()
+    return held.exists() or Provider.objects.filter(active=True, auth_style=AuthStyle.NONE).exists()
 
 
 def _tested() -> bool:
+    """Whether a key has worked, or no provider takes one."""
+    sells = Provider.objects.filter(active=True)
+    if sells.exists() and not sells.exclude(auth_style=AuthStyle.NONE).exists():
+        return True
     works = AuditEvent.objects.filter(table=Credential._meta.db_table, action=Action.TEST)
     return works.filter(note__startswith=f"{Outcome.WORKS}: ").exists()
 
