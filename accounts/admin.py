@@ -366,7 +366,8 @@ class ApiKeyPage(NeverDeleted, Page):
             "key": obj,
             "secret": obj.__dict__.pop("secret"),
         }
-        headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"}
+        # Not `no-referrer`: a form of the page would then be sent with no origin, and refused.
+        headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "same-origin"}
         return TemplateResponse(request, "admin/accounts/apikey/secret.html", context, headers=headers)
 
     @admin.action(description="Revoke", permissions=("change",))

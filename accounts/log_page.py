@@ -96,6 +96,7 @@ class AuditLogPage(Record):
             Action.DELETE.label: "danger",
             Action.REVEAL.label: "warning",
             Action.EXPORT.label: "warning",
+            Action.TEST.label: "info",
         },
     )
     def action_shown(self, event: AuditEvent) -> str:

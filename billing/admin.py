@@ -42,7 +42,7 @@ from billing.console.quarantine import QuarantinePage
 from billing.console.repricings import RepricingPage
 from billing.console.spend import LATE
 from billing.console.statements import StatementPage
-from billing.console.tariffs import TariffPage, TariffVersionPage
+from billing.console.tariffs import TariffPage
 from billing.console.terms import TermsPage
 from billing.dropping import months
 from billing.models import (
@@ -56,7 +56,6 @@ from billing.models import (
     Hold,
     Lease,
     LedgerEntry,
-    Limit,
     Mark,
     Prepaid,
     PriceProposal,
@@ -66,7 +65,6 @@ from billing.models import (
     Retention,
     Statement,
     Tariff,
-    TariffVersion,
     Terms,
     Usage,
 )
@@ -75,7 +73,6 @@ from billing.retention import kept_since
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Quarantined, QuarantinePage)
 admin.site.register(Tariff, TariffPage)
-admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
 admin.site.register(LedgerEntry, LedgerPage)
@@ -254,9 +251,8 @@ class BudgetPage(SubjectPage):
         return money(budget.held_now or Decimal(0))
 
 
-@admin.register(Limit)
 class LimitPage(SubjectPage):
-    """How fast a subject may go."""
+    """How fast a subject may go. Whoever drafts changes registers it, and price versions."""
 
     list_display = ("whom", "measure", "value")
     list_filter = ("measure", ("organization", RelatedFilter))

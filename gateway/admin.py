@@ -16,15 +16,23 @@ from accounts.admin import ApiKeyPage, NewKeyForm
 from accounts.console import Page, ReadOnly, RelatedFilter
 from accounts.log import Action, log
 from accounts.models import ApiKey
-from billing.admin import BudgetPage, SubjectForm
-from billing.models import Budget, Delivery, ExportSchedule, Recipient, StoredExport
+from billing.admin import SubjectForm
+from billing.models import Budget, Delivery, ExportSchedule, Limit, Recipient, StoredExport, TariffVersion
 from gateway.configuration.allowed import endpoint_objection, model_objection
+from gateway.console.changing.change_sets import ChangeSetPage
+from gateway.console.changing.drafted_pages import (
+    DraftedBudgetPage,
+    DraftedLimitPage,
+    DraftedPolicyPage,
+    DraftedVersionPage,
+)
 from gateway.console.payloads import PayloadPage
 from gateway.console.recipients import DeliveryPage, RecipientPage
 from gateway.console.refused import RefusedCountPage, RefusedPage
 from gateway.console.schedules import SchedulePage, StoredExportPage
 from gateway.files.store import file_id, parse_id
-from gateway.models import Payload, Refused, RefusedCount, StoredFile
+from gateway.models import ChangeSet, Payload, Refused, RefusedCount, StoredFile
+from routing.models import Policy
 
 admin.site.register(Recipient, RecipientPage)
 admin.site.register(Delivery, DeliveryPage)
@@ -33,6 +41,10 @@ admin.site.register(StoredExport, StoredExportPage)
 admin.site.register(Payload, PayloadPage)
 admin.site.register(Refused, RefusedPage)
 admin.site.register(RefusedCount, RefusedCountPage)
+admin.site.register(ChangeSet, ChangeSetPage)
+admin.site.register(Limit, DraftedLimitPage)
+admin.site.register(TariffVersion, DraftedVersionPage)
+admin.site.register(Policy, DraftedPolicyPage)
 
 
 class Allowed:
@@ -82,7 +94,7 @@ class CheckedBudgetForm(SubjectForm):
 
 
 @admin.register(Budget)
-class CheckedBudgetPage(BudgetPage):
+class CheckedBudgetPage(DraftedBudgetPage):
     """Budgets."""
 
     form = CheckedBudgetForm

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from accounts.sign_in.factors import OPERATORS, OPTIONAL, REQUIRED
 from accounts.sign_in.groups import BadMapping, read_mapping
+from gateway.changes.models import Kind
 from routing.base_url import BadUrl, parse_base_url
 from routing.egress import parse_allow
 
@@ -94,6 +95,15 @@ def the_public_address_is_one(app_configs: Any, **kwargs: Any) -> list[CheckMess
         return []
     hint = "Write scheme://host or scheme://host:port, such as https://gateway.example."
     return [Error(f"PUBLIC_URL is {settings.PUBLIC_URL!r}.", hint=hint, id="gateway.E011")]
+
+
+@register()
+def what_needs_a_second_person_is_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for a word in SECOND_PERSON that stands for nothing: nobody would be asked."""
+    known = (*Kind.values, "repricing")
+    unknown = sorted(set(settings.SECOND_PERSON).difference(known))
+    told = f"SECOND_PERSON names {', '.join(unknown)}."
+    return [Error(told, hint=f"Use {', '.join(known)}.", id="gateway.E012")] if unknown else []
 
 
 @register()

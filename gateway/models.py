@@ -5,6 +5,8 @@ refused.
 from django.db import models
 
 from accounts.models import Project
+from gateway.changes.models import Change as Change
+from gateway.changes.models import ChangeSet as ChangeSet
 
 
 class StoredFile(models.Model):

@@ -127,6 +127,10 @@ MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
 # many seconds each, where the key does not say otherwise.
 DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
 DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
+# Of what somebody else than who drafted it has to approve: price, budget, limit, policy, repricing.
+SECOND_PERSON: list[str] = env.list("SECOND_PERSON", default=[])
+# Where the API is, as the console reaches it for a test request; empty: in the console's own process, if it is there.
+GATEWAY_URL = env.str("GATEWAY_URL", default="")
 # Who provides and bills, as statements and FOCUS files name them.
 ISSUER_NAME = env.str("ISSUER_NAME", default="Meterline")
 # What a scrape of /metrics must bear. Without it only this machine may scrape, and nobody through a proxy.

@@ -20,15 +20,14 @@ from accounts.sealing import CannotOpen
 from billing.models import BillFetch, BillSource, Budget, PriceList, Reconciliation
 from routing import provider_secret
 from routing.console.bills import BillFetchPage, BillSourcePage
-from routing.console.policies import ChoiceWeightPage, PolicyPage
+from routing.console.policies import ChoiceWeightPage
 from routing.console.price_lists import PriceListPage
 from routing.console.reconciliations import ReconciliationPage
 from routing.egress import objection
-from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
+from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Provider
 from routing.models.prices import lacks, warnings
 from routing.starter.vendors import SERVICES, VENDORS, vendor_at
 
-admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)
 admin.site.register(PriceList, PriceListPage)
 admin.site.register(BillSource, BillSourcePage)
@@ -136,6 +135,7 @@ class ProviderPage(Page):
     """Who sells, at which address, with which secrets."""
 
     add_form_template = "admin/routing/provider/add_form.html"
+    change_form_outer_after_template = "admin/routing/provider/test.html"
     list_display = ("slug", "name", "protocol", "base_url", "secrets", "active")
     list_filter = ("active", "protocol")
     search_fields = ("slug", "name", "base_url")

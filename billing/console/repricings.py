@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from celery import current_app
+from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
 from django.db.models import F, Sum
@@ -11,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.decorators import display
@@ -81,8 +83,13 @@ class RepricingPage(NeverDeleted, Page):
         return redirect("admin:billing_repricing_change", run)
 
     def apply(self, request: HttpRequest, run: int) -> HttpResponse:
-        """POST: has a worker post what it comes to, if its rows still come to that."""
-        self._asked(request, run)
+        """POST: has a worker post what it comes to, if its rows still come to that; where SECOND_PERSON has it so, not
+        for who asked for it.
+        """
+        asked_by = self._asked(request, run).values_list("asked_by", flat=True).get()
+        if "repricing" in settings.SECOND_PERSON and asked_by == request.user.get_username():
+            messages.error(request, _("Somebody else has to apply it."))
+            return redirect("admin:billing_repricing_change", run)
         self._send(request, "billing.apply_repricing", run, request.user.get_username())
         messages.info(request, f"Asked for at {timezone.now():%H:%M:%S} UTC. It counts once more, and then posts.")
         return redirect("admin:billing_repricing_change", run)

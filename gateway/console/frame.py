@@ -23,6 +23,7 @@ from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
 from billing.ids import first_id
 from billing.models import AuditFinding, AuditState, Hold, Lease, Status, Usage
 from gateway.console.menu import NAVIGATION, links
+from gateway.console.starting.first_steps import first_steps
 
 # The theme's script library makes functions of its templates' attributes, hence 'unsafe-eval'; there is no inline
 # script and no inline style.
@@ -105,6 +106,7 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     return {
         **context,
         "title": "Overview",
+        "first_steps": first_steps(request),
         "figures": today(access) if access.may(Usage, Verb.VIEW) else None,
         "books": books() if access.is_staff else None,
     }

@@ -44,6 +44,7 @@ NAVIGATION = (
         "Routing",
         (
             ("Policies", "alt_route", "admin:routing_policy_changelist"),
+            ("Change sets", "difference", "admin:gateway_changeset_changelist"),
             ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
         ),
     ),

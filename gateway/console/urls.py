@@ -11,6 +11,7 @@ from gateway.console.catalog.reader import for_readers
 from gateway.console.playground import minting
 from gateway.console.playground import page as playground
 from gateway.console.sign_in.urls import urlpatterns as sign_in
+from gateway.console.starting import credentials, first_request
 
 urlpatterns = [
     path("console/health/", admin.site.admin_view(health_board.board), name="health_board"),
@@ -18,6 +19,12 @@ urlpatterns = [
     path(
         "console/health/<int:offer>/end-rests/", admin.site.admin_view(health_board.end_rests), name="health_end_rests"
     ),
+    path(
+        "console/credentials/<uuid:credential>/test/",
+        admin.site.admin_view(credentials.test_credential),
+        name="credential_test",
+    ),
+    path("console/first-request/", admin.site.admin_view(first_request.first_request), name="first_request"),
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
     path("console/end-users/", admin.site.admin_view(end_users.page), name="end_users"),

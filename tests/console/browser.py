@@ -52,7 +52,7 @@ from billing.models import (
     Terms,
     Usage,
 )
-from gateway.models import Payload, Refused, RefusedCount
+from gateway.models import ChangeSet, Payload, Refused, RefusedCount
 from gateway.process.payloads import ANSWER, PROMPT, place
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
@@ -246,6 +246,7 @@ PAGES = (
     Offer,
     Policy,
     ChoiceWeight,
+    ChangeSet,
 )
 READ_ONLY = (
     AuditEvent,
@@ -261,8 +262,9 @@ READ_ONLY = (
     Hold,
     Lease,
 )
-NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
+NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention, ChangeSet)
 KEPT = (
+    ChangeSet,
     User,
     Organization,
     Project,
@@ -436,6 +438,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Model: model,
         Offer: Offer.objects.create(model=model, provider=provider, upstream_model="m", tariff=tariff),
         Policy: Policy.objects.create(level="model", model=model, providers=[slug], fallback="true"),
+        ChangeSet: ChangeSet.objects.create(title=slug, drafted_by=slug),
         ChoiceWeight: ChoiceWeight.objects.get(word="balanced", term="quality"),
     }
 

@@ -29,6 +29,8 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "playground_key": ("post", {}, ()),  # of a project: `tests/console/playground`
     "health_force": ("post", {"offer": "routing.offer"}, OPERATORS),
     "health_end_rests": ("post", {"offer": "routing.offer"}, OPERATORS),
+    "credential_test": ("post", {"credential": f"={NOBODYS}"}, ()),  # whom it is for: `tests/console/test_trials.py`
+    "first_request": ("get", {}, (*OPERATORS, *MEMBERS[:2])),
     "spend": ("get", {}, STAFF),
     "spend_export": ("get", {}, STAFF),
     "end_users": ("get", {}, STAFF),
@@ -54,6 +56,10 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "admin:billing_repricing_stop": ("post", {"run": "row"}, OPERATORS),
     "admin:billing_repricing_count": ("post", {"run": "row"}, OPERATORS),
     "admin:billing_repricing_apply": ("post", {"run": "row"}, OPERATORS),
+    "admin:gateway_changeset_approve": ("post", {"number": "gateway.changeset"}, OPERATORS),
+    "admin:gateway_changeset_apply": ("post", {"number": "gateway.changeset"}, OPERATORS),
+    "admin:gateway_changeset_roll_back": ("post", {"number": "gateway.changeset"}, OPERATORS),
+    "admin:gateway_changeset_give_up": ("post", {"number": "gateway.changeset"}, OPERATORS),
     "admin:billing_reconciliation_upload": ("get", {}, OPERATORS),
     "admin:billing_reconciliation_file": ("get", {"made": "row"}, OPERATORS),
     "admin:billing_exportschedule_run": ("post", {"schedule": "row"}, OPERATORS),
