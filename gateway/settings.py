@@ -277,7 +277,7 @@ UNFOLD = {
     "SCRIPTS": ["gateway.console.frame.script"],
     "STYLES": ["gateway.console.frame.stylesheet"],
     "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
-    "DASHBOARD_CALLBACK": "gateway.console.frame.overview",
+    "DASHBOARD_CALLBACK": "gateway.console.overview.page.overview",
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
     "ACCOUNT": {"navigation": [{"title": "Sign-in and sessions", "link": "/console/me/"}]},
 }
