@@ -32,7 +32,7 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         **shown(asked),
         "running": running(asked),
         "attention": items(asked, budgets),
-        "budgets": [_told(one) for one in budgets.shown[:MOST_BURNING]],
+        "budgets": [told(one) for one in budgets.shown[:MOST_BURNING]],
         "providers": providers(asked),
     }
 
@@ -44,7 +44,7 @@ def _budgets(asked: Asked) -> Burning:
     return burning(found, MOST_LOOKED_UP)
 
 
-def _told(burn: Burn) -> dict[str, Any]:
+def told(burn: Burn) -> dict[str, Any]:
     """A budget as a table shows it."""
     if burn.reached_at is not None:
         forecast = _("spent on %(day)s") % {"day": f"{burn.reached_at:%Y-%m-%d %H:%M} UTC"}
