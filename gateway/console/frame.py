@@ -54,7 +54,7 @@ def may_open(request: HttpRequest, view: str) -> bool:
         return sees_books(request)
     if view == "invite":
         return access_of(request).is_operator or Role.OWNER in access_of(request).roles.values()
-    if view == "admin:index":
+    if view in ("admin:index", "search"):
         access = access_of(request)
         return access.is_staff or bool(access.roles)
     pages = {f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist": page
