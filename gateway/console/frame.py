@@ -72,6 +72,11 @@ def script(request: HttpRequest) -> str:
     return static("console/names.js")
 
 
+def live(request: HttpRequest) -> str:
+    """The address of the script that keeps parts of pages fresh."""
+    return static("console/live.js")
+
+
 def icon(request: HttpRequest) -> str:
     """The address of the tab's icon."""
     return static("console/icon.svg")

@@ -5,7 +5,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from billing.console import end_users, spend
-from gateway.console import health_board, model_board, search
+from gateway.console import cuts, health_board, model_board, search
 from gateway.console.sign_in.urls import urlpatterns as sign_in
 
 urlpatterns = [
@@ -18,6 +18,7 @@ urlpatterns = [
     path("console/spend/", admin.site.admin_view(spend.page), name="spend"),
     path("console/spend/export/", admin.site.admin_view(spend.export), name="spend_export"),
     path("console/end-users/", admin.site.admin_view(end_users.page), name="end_users"),
+    path("console/open/<uuid:generation>/cut/", admin.site.admin_view(cuts.cut), name="cut_request"),
     path("console/search/", admin.site.admin_view(search.page), name="search"),
     *sign_in,
     path("console/", admin.site.urls),

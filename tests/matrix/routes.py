@@ -28,6 +28,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "spend": ("get", {}, STAFF),
     "spend_export": ("get", {}, STAFF),
     "end_users": ("get", {}, STAFF),
+    "cut_request": ("post", {"generation": "billing.hold"}, (*OPERATORS, MEMBERS[0])),
     "search": ("get", {}, EVERYBODY),
     "invite": ("get", {}, (*OPERATORS, MEMBERS[0])),
     "take_back": ("post", {"pk": f"={NOBODYS}"}, ()),
