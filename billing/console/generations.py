@@ -11,9 +11,12 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import connection
+from django.db.models import Count, Min, Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from accounts.access.access import access_of
@@ -30,6 +33,7 @@ from billing.console.filters import (
     KeyFilter,
     MetadataFilter,
     ModelFilter,
+    OddFilter,
     OrganizationFilter,
     ProjectFilter,
     ProviderFilter,
@@ -44,6 +48,7 @@ from billing.exports.streams import gzipped, in_thread, takes_gzip
 from billing.models import Attempt, Item, LedgerEntry, Usage
 from billing.pricing import Line, Rate
 
+MOST_ADDED_UP = 50_000  # generations of a list
 STATUS_COLOURS = {"completed": "success", "failed": "danger", "cancelled": "warning", "abandoned": "danger"}
 
 
@@ -75,10 +80,18 @@ class GenerationPage(Record):
         MetadataFilter,
         StatusFilter,
         BasisFilter,
+        OddFilter,
     )
     lookups = (
         *TIME_INPUTS,
         *("organization", "project", "key", "model", "provider", "end_user", "app", "metadata", "status", "basis"),
+        "odd",
+    )
+    presets = (
+        (_("Today"), "created_at_from_0={today}"),
+        (_("Failed"), "status=bad"),
+        (_("Unpriced"), "odd=unpriced"),
+        (_("Slow"), "odd=slow"),
     )
     ordering = ("-pk",)
     concealed = (
@@ -163,6 +176,7 @@ class GenerationPage(Record):
         export = self.admin_site.admin_view(self.export)
         return [
             path("export/", export, name="billing_usage_export"),
+            path("sums/", self.admin_site.admin_view(self.sums), name="billing_usage_sums"),
             path("export/<str:layout>/<str:format>/", export, name="billing_usage_export_as"),
             *super().get_urls(),
         ]
@@ -217,6 +231,31 @@ class GenerationPage(Record):
         if file.is_text and takes_gzip(request.headers.get("accept-encoding", "")):
             pieces, headers["Content-Encoding"] = gzipped(pieces), "gzip"
         return StreamingHttpResponse(in_thread(pieces), content_type=file.media, headers=headers)
+
+    def sums(self, request: HttpRequest) -> HttpResponse:
+        """What the query string filters, counted and added up: the newest `MOST_ADDED_UP`, as nobody may count all."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        chosen = self.get_changelist_instance(request).get_queryset(request)
+        found = chosen.order_by("-pk")[:MOST_ADDED_UP].aggregate(
+            count=Count("pk"),
+            failed=Count("pk", filter=Q(status__in=StatusFilter.FAILED)),
+            prompt=Sum("prompt_tokens", default=0),
+            completion=Sum("completion_tokens", default=0),
+            charged=Sum("charge", default=Decimal(0)),
+            unpriced=Count("pk", filter=Q(charge=None)),
+            oldest=Min("created_at"),
+        )
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Generations, added up"),
+            "sums": {name: number(value) if isinstance(value, int) else value for name, value in found.items()},
+            "charge": money(found["charged"]),
+            "unpriced": found["unpriced"],
+            "all": found["count"] < MOST_ADDED_UP,
+            "back": f"{reverse('admin:billing_usage_changelist')}?{request.GET.urlencode()}",
+        }
+        return TemplateResponse(request, "admin/billing/usage/sums.html", context)
 
     @display(description="Id")
     def generation(self, usage: Usage) -> str:

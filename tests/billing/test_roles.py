@@ -248,6 +248,7 @@ AS_OWNER = {
     "billing_judge_claim": "console",
     "billing_seed_counter": "console",
     "routing_end_rests": None,
+    "gateway_cut": "console",
 }
 
 

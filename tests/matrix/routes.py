@@ -36,6 +36,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
     "admin:search": ("get", {}, EVERYBODY),
     "admin:jsi18n": ("get", {}, EVERYBODY),
     "admin:password_change_done": ("get", {}, EVERYBODY),
+    "admin:billing_usage_sums": ("get", {}, READERS),
     "admin:billing_usage_export": ("get", {}, READERS),
     "admin:billing_usage_export_as": ("get", {"layout": "=generations", "format": "=csv"}, READERS),
     "admin:billing_ledgerentry_export": ("get", {}, STAFF),
