@@ -5,7 +5,7 @@
   const begin = (line) => {
     const state = line.querySelector(".live-state"), button = line.querySelector("button");
     const say = (word, level) => {
-      const text = `${line.dataset[word]}${word === "fresh" || word === "stopped" ? ` ${new Date().toLocaleTimeString()}` : ""}`;
+      const text = `${line.dataset[word]}${word === "fresh" || word === "stopped" ? ` ${new Date().toTimeString().slice(0, 8)}` : ""}`;
       state.textContent = text;
       line.dataset.level = level;
     };
