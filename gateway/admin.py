@@ -94,14 +94,13 @@ class CheckedBudgetPage(BudgetPage):
 class OpenRequestPage(HoldPage):
     """Requests that are open at this moment, kept fresh while somebody looks, each with a way to end it."""
 
-    list_display = (*HoldPage.list_display, "end")
     list_before_template = "admin/live_list.html"
     concealed = ("process",)
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """The way to end one is for who may end any."""
         shown = super().get_list_display(request)
-        return shown if cuts_any(access_of(request)) else [one for one in shown if one != "end"]
+        return [*shown, "end"] if cuts_any(access_of(request)) else shown
 
     @display(description="")
     def end(self, hold: Hold) -> str:

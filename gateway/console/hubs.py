@@ -128,17 +128,19 @@ def _generations(chosen: dict[str, Any]) -> str:
 
 
 def _spent(rows: QuerySet[SpendRollup], now: datetime, ids: dict[str, Any]) -> list[dict[str, str]]:
-    """This month, and today, by the rollups."""
+    """This month, and today, by the rollups; of a provider what it takes."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.replace(day=1)
     found = []
-    for title, begin in ((_("This month"), month), (_("Today"), today)):
+    ours = "provider" in ids
+    titles = (_("Cost this month"), _("Cost today")) if ours else (_("Spend this month"), _("Spend today"))
+    for title, begin in zip(titles, (month, today), strict=True):
         sums = rows.filter(span=Span.DAY, starts_at__gte=begin).aggregate(
             spent=Sum("charge", default=Decimal(0)), cost=Sum("provider_cost", default=Decimal(0)),
             count=Sum("requests", default=0),
         )  # fmt: skip
         days = {"created_at_from_0": begin.date(), "created_at_to_0": now.date()}
-        value = sums["cost"] if "provider" in ids else sums["spent"]
+        value = sums["cost"] if ours else sums["spent"]
         note = _("%(count)s requests") % {"count": f"{sums['count']:,}"}
         found.append({"title": title, "value": money(value), "note": note, "link": _generations({**ids, **days})})
     return found

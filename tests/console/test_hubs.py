@@ -68,7 +68,7 @@ def test_a_page_begins_with_what_its_row_came_to(alice: Tenant, charlie: Tenant)
         (alice.key, "$3", [mine]),
     ):
         found = told(client, row)
-        assert money_of(found) == {"This month": sum, "Today": sum}
+        assert money_of(found) == {"Spend this month": sum, "Spend today": sum}
         shown = [call["link"] for call in found["calls"]]
         assert shown[:-1] == [url(type(one), "change", one.pk) for one in calls]  # the last is of three days ago
         assert (found["failed"]["hour"], found["failed"]["day"], found["failed"]["of"]) == (1, 1, len(calls))
@@ -131,7 +131,7 @@ def test_a_developer_is_told_of_their_own_keys_alone(alice: Tenant) -> None:
     Budget.objects.create(organization=alice.organization, period="total", amount=Decimal(4))
     for row in (alice.organization, alice.project, own):
         found = told(client, row)
-        assert money_of(found)["Today"] == "$2"
+        assert money_of(found)["Spend today"] == "$2"
         assert [call["link"] for call in found["calls"]] == [url(type(mine), "change", mine.pk)]
         assert found["budgets"] == []
     assert [key["name"] for key in told(client, alice.organization)["keys"]["lines"]] == ["mine"]
@@ -159,7 +159,7 @@ def test_a_provider_is_told_with_what_of_it_rests(alice: Tenant) -> None:
     roll(alice, midnight(), provider=provider.slug, charge=Decimal(9), provider_cost=Decimal(5))
     usage = make_usage(alice, provider=provider.slug)
     found = told(console(), provider)
-    assert money_of(found) == {"This month": "$5", "Today": "$5"}
+    assert money_of(found) == {"Cost this month": "$5", "Cost today": "$5"}
     first, second = found["offers"]
     assert (first["name"], first["state"], second["state"]) == (rested.slug, "at rest: server error", "in use")
     assert {one["name"]: one["state"] for one in found["credentials"]}["zz-off"] == "off"
