@@ -179,7 +179,7 @@ def test_what_it_reads_of_generations_is_bounded(alice: Tenant, monkeypatch: pyt
 def test_its_keys_are_read_by_their_index(alice: Tenant) -> None:
     with connection.cursor() as cursor:
         cursor.execute("set local enable_seqscan = off")
-        values = {"keys": [alice.key.pk], "since": first_id(timezone.now()), "most": 10}
+        values: dict[str, Any] = {"keys": [alice.key.pk], "since": first_id(timezone.now()), "most": 10}
         cursor.execute(f"explain {hubs.NEWEST}", values)
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "key" in plan and "Seq Scan" not in plan

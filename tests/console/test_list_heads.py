@@ -28,7 +28,9 @@ def chips(client: Client, address: str, **asked: Any) -> tuple[dict[str, str], d
     """What is often asked and what is chosen, by words, with where each leads; and what of the former is asked now."""
     response = client.get(address, asked)
     assert response.status_code == 200
-    often, chosen, current = {}, {}, []
+    often: dict[str, str] = {}
+    chosen: dict[str, str] = {}
+    current = []
     for kind, query, more, words in CHIP.findall(response.content.decode()):
         told, led = html.unescape(words).strip(), html.unescape(query)
         (chosen if "chosen" in kind else often)[told] = led

@@ -158,7 +158,7 @@ def test_an_organizations_people_see_their_own_alone(alice: Tenant, charlie: Ten
     assert [top["lines"][0]["name"] for top in shown["tops"]] == ["lab/a", str(alice.project), str(own)]
     assert shown["budgets"] == [] and titles(shown) == []
     for client in (owner, developer):
-        asked = client.get(FIRST_PAGE, {"days": 7, "organization": charlie.organization.slug})
+        asked = client.get(FIRST_PAGE, {"days": "7", "organization": str(charlie.organization.slug)})
         assert f"There is no organization {charlie.organization.slug}" in asked.content.decode()
         assert figures(context_of(asked)) == figures(page(client, days=7))
         assert charlie.organization.slug not in client.get(FIRST_PAGE, {"days": 30}).content.decode()
@@ -187,7 +187,8 @@ def test_a_budget_is_told_with_what_it_comes_to(alice: Tenant) -> None:
     Counter.objects.filter(subject=alice.organization.pk, period="month").update(used=Decimal(85), held=Decimal(3))
     Counter.objects.filter(subject=alice.organization.pk, period="total").update(used=Decimal(75))
     found = burning(Budget.objects.filter(organization=alice.organization), 2)
-    assert [(one.budget, one.percent, one.level) for one in found.shown] == [(soft, 150, "over"), (hard, 85, "near")]
+    told = [(one.budget, one.percent, one.level) for one in found.shown]
+    assert told == [(soft, Decimal(150), "over"), (hard, Decimal(85), "near")]
     assert (found.near, found.hard, found.soft) == (1, 0, 1)
     assert (found.shown[1].held, found.shown[0].until) == (Decimal(3), None)
     shown = page(console(), alice)
