@@ -300,6 +300,8 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
     list_filter_submit = True
     show_facets = ShowFacets.NEVER  # each would count the table
     change_form_before_template = "admin/seen.html"
+    list_before_template = "admin/list_head.html"
+    presets: tuple[tuple[Any, str], ...] = ()  # titles and query strings of what is often asked of the list
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeptList

@@ -120,7 +120,7 @@ def measure() -> Iterator[tuple[str, float, Took]]:
     from datetime import UTC, datetime, timedelta
     from urllib.parse import urlencode
 
-    from accounts.models import ApiKey, Membership, Organization, User
+    from accounts.models import ApiKey, Membership, Organization, Project, User
     from billing.models import LedgerEntry, Quarantined, Reconciliation, Statement, Usage
     from billing.spending import Days, Whose, by_time, lines
     from tests.console.browser import console, url
@@ -139,6 +139,8 @@ def measure() -> Iterator[tuple[str, float, Took]]:
     yield "everyone's month by day", STATEMENT, best(lambda: by_time(days, Whose(), "day"))
 
     client = console()
+    project = Project.objects.get(organization=tenant)
+    key = ApiKey.objects.get(project=project)
     of, day = {"organization": str(tenant.pk)}, {"created_at_from": days.first, "created_at_to": days.first}
     dated = {"created_at_from_0": days.first, "created_at_to_0": days.last}
     ledger, usage, statements = (url(model, "changelist") for model in (LedgerEntry, Usage, Statement))
@@ -171,6 +173,15 @@ def measure() -> Iterator[tuple[str, float, Took]]:
         ("Reconciliation", url(Reconciliation, "changelist"), {}),
         ("Generations", usage, dated),
         ("Generations of a tenant", usage, {**dated, **of}),
+        ("The first page", "/console/", {}),
+        ("The first page, 30 days", "/console/", {"days": 30}),
+        ("The first page, 30 days of a tenant", "/console/", {"days": 30, "organization": tenant.slug}),
+        ("A tenant", url(Organization, "change", tenant.pk), {}),
+        ("A project", url(Project, "change", project.pk), {}),
+        ("A key", url(ApiKey, "change", key.pk), {}),
+        ("Search for an id", "/console/search/", {"q": Usage.objects.latest("pk").pk.hex, "stay": 1}),
+        ("Search for an id that none has", "/console/search/", {"q": "0" * 31 + "1"}),
+        ("Search for a name", "/console/search/", {"q": "bench"}),
     ):  # fmt: skip
         yield name, PAGE, best(opened(client, f"{address}?{urlencode(asked, doseq=True)}"))
     for role in ("owner", "developer"):
@@ -179,7 +190,8 @@ def measure() -> Iterator[tuple[str, float, Took]]:
         Membership.objects.create(user=person, organization=tenant, role=role)
         if role == "developer":
             ApiKey.objects.filter(project__organization=tenant).update(owner=person)
-        yield f"The first page, for a tenant's {role}", PAGE, best(opened(member, "/console/"))
+        yield f"The first page, for a tenant's {role}", PAGE, best(opened(member, "/console/?days=30"))
+        yield f"A tenant, for its {role}", PAGE, best(opened(member, url(Organization, "change", tenant.pk)))
         for name, asked in (("", dated), (", of a model", {**dated, "model": "lab/model-3"}),
                             (", of none", {**dated, "model": "none"})):  # fmt: skip
             address = f"{usage}?{urlencode(asked)}"

@@ -298,9 +298,8 @@ class ReportTagsPage(Page):
 # --- what only the product writes -------------------------------------------------------------------
 
 
-@admin.register(Hold)
 class HoldPage(Record):
-    """Requests that are open at this moment, and what they may come to."""
+    """Requests that are open at this moment, and what they may come to. Whoever can end them registers it."""
 
     list_display = (
         "created_at",

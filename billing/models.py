@@ -510,7 +510,7 @@ class Status(models.TextChoices):
 
     COMPLETED = "completed", "Completed"
     FAILED = "failed", "Failed"  # the provider, before or after output began
-    CANCELLED = "cancelled", "Cancelled"  # the client left, or its key was revoked
+    CANCELLED = "cancelled", "Cancelled"  # the client left, its key was revoked, or somebody cut it off
     ABANDONED = "abandoned", "Abandoned"  # our process died; what the provider billed is unknown
 
 

@@ -293,10 +293,10 @@ UNFOLD = {
     "SITE_URL": None,
     "SHOW_HISTORY": True,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.frame.icon"}],
-    "SCRIPTS": ["gateway.console.frame.script"],
+    "SCRIPTS": ["gateway.console.frame.script", "gateway.console.frame.live"],
     "STYLES": ["gateway.console.frame.stylesheet"],
     "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
-    "DASHBOARD_CALLBACK": "gateway.console.frame.overview",
+    "DASHBOARD_CALLBACK": "gateway.console.overview.page.overview",
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
     "ACCOUNT": {"navigation": [{"title": "Sign-in and sessions", "link": "/console/me/"}]},
 }

@@ -74,7 +74,7 @@ RULES = {
     "routing.choiceweight":  rule("vacd  -     v       -     -     -"),
     "billing.usage":         rule("v     v     v       v     v     v", "organization", key="key"),
     "billing.quarantined":   rule("v     v     v       -     -     -"),
-    "billing.hold":          rule("v     -     v       -     -     -", "organization"),
+    "billing.hold":          rule("v     -     v       v     -     v", "organization"),
     "billing.lease":         rule("v     -     v       -     -     -"),
     "billing.tariff":        rule("vacd  v     v       -     -     -"),
     "billing.tariffversion": rule("vacd  v     v       -     -     -"),

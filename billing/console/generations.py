@@ -12,8 +12,9 @@ from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -34,6 +35,7 @@ from billing.console.filters import (
     KeyFilter,
     MetadataFilter,
     ModelFilter,
+    OddFilter,
     OrganizationFilter,
     ProjectFilter,
     ProviderFilter,
@@ -52,6 +54,7 @@ from billing.pricing import Line, Rate
 
 USUAL_ENDS = ("", "stop")
 ARRIVING = 300_000  # milliseconds in which a request is read and, where its dialect queues it, waits for room
+MOST_ADDED_UP = 50_000  # generations of a list
 STATUS_COLOURS = {"completed": "success", "failed": "danger", "cancelled": "warning", "abandoned": "danger"}
 
 
@@ -86,11 +89,18 @@ class GenerationPage(Record):
         MetadataFilter,
         StatusFilter,
         BasisFilter,
+        OddFilter,
     )
     lookups = (
         *TIME_INPUTS,
         *("organization", "project", "key", "model", "provider", "end_user", "app", "session", "metadata"),
-        *("status", "basis"),
+        *("status", "basis", "odd"),
+    )
+    presets = (
+        (gettext_lazy("Today"), "created_at_from_0={today}"),
+        (gettext_lazy("Failed"), "status=bad"),
+        (gettext_lazy("Unpriced"), "odd=unpriced"),
+        (gettext_lazy("Slow"), "odd=slow"),
     )
     ordering = ("-pk",)
     concealed = (
@@ -174,6 +184,7 @@ class GenerationPage(Record):
         export = self.admin_site.admin_view(self.export)
         return [
             path("export/", export, name="billing_usage_export"),
+            path("sums/", self.admin_site.admin_view(self.sums), name="billing_usage_sums"),
             path("export/<str:layout>/<str:format>/", export, name="billing_usage_export_as"),
             *super().get_urls(),
         ]
@@ -242,6 +253,31 @@ class GenerationPage(Record):
         except ValueError:
             return queryset.none(), False
         return queryset.filter(pk__in=[id, *of_request(access_of(request).rows(Usage.objects.all()), id)]), False
+
+    def sums(self, request: HttpRequest) -> HttpResponse:
+        """What the query string filters, counted and added up: the newest `MOST_ADDED_UP`, as nobody may count all."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        chosen = self.get_changelist_instance(request).get_queryset(request)
+        found = chosen.order_by("-pk")[:MOST_ADDED_UP].aggregate(
+            count=Count("pk"),
+            failed=Count("pk", filter=Q(status__in=StatusFilter.FAILED)),
+            prompt=Sum("prompt_tokens", default=0),
+            completion=Sum("completion_tokens", default=0),
+            charged=Sum("charge", default=Decimal(0)),
+            unpriced=Count("pk", filter=Q(charge=None)),
+            oldest=Min("created_at"),
+        )
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Generations, added up"),
+            "sums": {name: number(value) if isinstance(value, int) else value for name, value in found.items()},
+            "charge": money(found["charged"]),
+            "unpriced": found["unpriced"],
+            "all": found["count"] < MOST_ADDED_UP,
+            "back": f"{reverse('admin:billing_usage_changelist')}?{request.GET.urlencode()}",
+        }
+        return TemplateResponse(request, "admin/billing/usage/sums.html", context)
 
     @display(description="Project")
     def tenant(self, usage: Usage) -> str:

@@ -149,7 +149,7 @@ def _day(text: str) -> date | None:
 
 def _whose(asked: Mapping[str, str]) -> Whose:
     """Narrowed by everything that is known of it: the rollups of a tenant are found at once, those of a key are not."""
-    organization, project, key = (_id(asked[name]) for name in ("organization", "project", "key"))
+    organization, project, key = (uuid_of(asked[name]) for name in ("organization", "project", "key"))
     if asked["organization"] and organization is None:
         organization = Organization.objects.filter(slug=asked["organization"]).values_list("pk", flat=True).first()
         if organization is None:
@@ -170,7 +170,8 @@ def _whose(asked: Mapping[str, str]) -> Whose:
     return Whose(organization, project, key, **texts)
 
 
-def _id(text: str) -> UUID | None:
+def uuid_of(text: str) -> UUID | None:
+    """The id that a text is; None for any other text."""
     try:
         return UUID(text)
     except ValueError:

@@ -9,6 +9,7 @@ NAVIGATION = (
         "Traffic",
         (
             ("Overview", "speed", "admin:index"),
+            ("Search", "search", "search"),
             ("Generations", "receipt_long", "admin:billing_usage_changelist"),
             ("Refused requests", "block", "admin:gateway_refused_changelist"),
             ("Refused by minute", "stacked_bar_chart", "admin:gateway_refusedcount_changelist"),

@@ -5,7 +5,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from billing.console import end_users, spend
-from gateway.console import health_board
+from gateway.console import cuts, health_board, search
 from gateway.console.catalog import listing, model_page
 from gateway.console.catalog.reader import for_readers
 from gateway.console.playground import minting
@@ -33,6 +33,8 @@ urlpatterns = [
     path("console/catalog/models/<path:slug>/", for_readers(model_page.page), name="catalog_model"),
     path("console/playground/", admin.site.admin_view(playground.page), name="playground"),
     path("console/playground/key/", admin.site.admin_view(minting.mint), name="playground_key"),
+    path("console/open/<uuid:generation>/cut/", admin.site.admin_view(cuts.cut), name="cut_request"),
+    path("console/search/", admin.site.admin_view(search.page), name="search"),
     *sign_in,
     path("console/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),

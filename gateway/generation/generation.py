@@ -44,7 +44,7 @@ from gateway.process.keeping import Keeping
 from gateway.process.memory import NoRoom
 from gateway.process.process import Process
 from gateway.request.planning import Call
-from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
+from gateway.wire.errors import Forbidden, GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -103,6 +103,11 @@ class Generation:
         self._bill: Bill | None = None  # once settled
         self._last: bytes | None = None  # part of an answer that is kept, as it was settled
         self.failure: bytes | None = None
+
+    @property
+    def id(self) -> str:
+        """As the client gets it."""
+        return self.call.id
 
     @property
     def organization(self) -> UUID:
@@ -401,7 +406,7 @@ class Generation:
         `event` is how a stream tells of it, should it be kept. An answer that was complete when it was cut, or that
         nothing took, has been settled as such already.
         """
-        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated) else Status.FAILED
+        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated | Forbidden) else Status.FAILED
         ending = self._ending or self._settle(ended, error, event)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):

@@ -29,21 +29,25 @@ from gateway.process.tokenizers import Tokenizers
 from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
 from gateway.upstream.signing import Signer
-from gateway.wire.errors import GatewayError, UpstreamFault
+from gateway.wire.errors import Forbidden, GatewayError, UpstreamFault
 from routing.egress import Egress, parse_allow
 from routing.health.faults import Fault
 from routing.health.retries import RetryBudget
 
+CUT_OFF = "This request was ended by whoever runs this gateway, or by an owner of its organization."
 FIRST_SNAPSHOT_SECONDS = 5.0  # a server that swallows what it is sent does not keep us from saying so
 
 
 class OpenCall(Protocol):
     """A call in progress that can be cut off: for a reason its client is told, by default that its key has ended.
 
-    `ends_by`: when its time is over, by `boot_time`.
+    `id`: the generation's. `ends_by`: when its time is over, by `boot_time`.
     """
 
     ends_by: float
+
+    @property
+    def id(self) -> str: ...
 
     @property
     def caller(self) -> Caller: ...
@@ -61,6 +65,12 @@ class OpenCalls(set[OpenCall]):
         """Cuts every call of `keys`."""
         for call in [call for call in self if call.caller.key in keys]:
             call.cut()
+
+    def cut_off(self, requests: Collection[UUID]) -> None:
+        """Cuts those of `requests`, by their generations, that are open here: somebody has ended them."""
+        ids = {one.hex for one in requests}
+        for call in [call for call in self if call.id in ids]:
+            call.cut(Forbidden(CUT_OFF, code="request_cut"))
 
     def cut_expired(self) -> None:
         """Cuts the calls of keys that have expired since their calls began."""
@@ -98,7 +108,11 @@ class Process:
         self.health = self.ejections.health
         self.retries = RetryBudget(time.monotonic())
         self.snapshots = Snapshots(
-            settings.DATABASE_APP_URL, self.pools.errands, self.open_calls.cut, self.ejections.hear
+            settings.DATABASE_APP_URL,
+            self.pools.errands,
+            self.open_calls.cut,
+            self.ejections.hear,
+            self.open_calls.cut_off,
         )
         self.files = Files(self.pools.files)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))

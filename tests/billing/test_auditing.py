@@ -339,5 +339,5 @@ def test_within_ninety_seconds_worker_and_beat_raise_the_alarm(rows: list[Usage]
         audited = float(text.split("\nmeterline_audit_timestamp_seconds ")[1].split()[0])
         assert abs(audited - time.time()) < 60
     first = console().get("/console/").content.decode()
-    assert "The books do not agree: 1 finding." in first
+    assert "The books do not agree: 1 finding" in first
     assert about(rows[4]) in console().get("/console/billing/auditfinding/").content.decode()

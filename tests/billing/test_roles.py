@@ -250,6 +250,7 @@ AS_OWNER = {
     "routing_end_rests": None,
     "gateway_reveal_payload": "console",
     "gateway_purge_payloads": "app",
+    "gateway_cut": "console",
 }
 
 

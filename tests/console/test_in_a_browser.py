@@ -7,7 +7,8 @@ from django.conf import settings
 from django.db import models
 from django.urls import reverse
 
-from accounts.models import ApiKey
+from accounts.models import ApiKey, Organization, Project
+from billing.ids import new_id
 from billing.models import Budget, Hold, Limit, Usage
 from gateway.models import StoredFile
 from routing.models import Policy, Provider
@@ -15,7 +16,7 @@ from tests.console.browser import Rows, console, make_payload, make_rows, make_u
 from tests.console.window import Window, needs_a_browser, open_window
 from tests.simulated.process import SimulatedProvider
 from tests.stage.cast import make_tenant
-from tests.stage.product import Gateway, running, synchronize
+from tests.stage.product import Gateway, running, synchronize, until
 from tests.stage.shelf import add_offer, make_model, make_provider, make_tariff
 
 pytestmark = needs_a_browser
@@ -111,6 +112,43 @@ def test_a_payload_is_read_for_a_reason(window: Window) -> None:
         "A bird.",
     ]
     assert window.wrong(390, night=False) == window.wrong(1280, night=True) == []
+
+
+@pytest.mark.parametrize("address", ["admin:index", "search"])
+def test_the_first_page_and_the_search_can_be_read_at_any_width(window: Window, rows: Rows, address: str) -> None:
+    window.open(f"{reverse(address)}?q=alice&days=30&stay=1")
+    assert {width: window.wrong(width, night=False) for width in (1440, 1280, 390)} == {1440: [], 1280: [], 390: []}
+    assert window.wrong(1280, night=True) == []
+    assert window.said() == []
+
+
+@pytest.mark.parametrize("model", [Organization, Project, Provider], ids=lambda one: one.__name__)
+def test_what_a_page_begins_with_can_be_read(window: Window, rows: Rows, model: type[models.Model]) -> None:
+    window.open(url(model, "change", rows[model].pk))
+    assert {width: window.wrong(width, night=False) for width in (1280, 390)} == {1280: [], 390: []}
+    assert window.wrong(1280, night=True) == []
+    assert window.said() == []
+
+
+def test_open_requests_are_kept_fresh_until_somebody_stops_that(window: Window, rows: Rows) -> None:
+    """Each time somebody comes back to the page it is looked at anew, not only every five seconds."""
+    look = "document.dispatchEvent(new Event('visibilitychange'))"
+    window.open(url(Hold, "changelist"))
+    before = rows[Hold]
+    rows[Hold].delete()
+    made = Hold.objects.create(**{field.attname: getattr(before, field.attname) for field in Hold._meta.fields}
+                               | {"id": new_id()})  # fmt: skip
+    rows[Hold] = made
+    window.driver.execute_script(look)
+    until(lambda: str(made.pk) in window.words("#changelist-form"))
+    assert window.words(".live-state").startswith("Live, as of")
+    assert window.wrong(1280, night=True) == [] == window.wrong(1280, night=False)
+    window.driver.find_element("css selector", ".live button").click()
+    assert window.words(".live-state").startswith("Stopped at") and window.words(".live button") == "Go on"
+    asked = "return performance.getEntriesByType('resource').filter(one => one.initiatorType === 'fetch').length"
+    count = window.driver.execute_script(asked)
+    window.driver.execute_script(look)
+    assert window.driver.execute_script(asked) == count
     assert window.said() == []
 
 

@@ -125,9 +125,11 @@ def test_a_figure_leads_to_what_it_counts(alice: Tenant) -> None:
     make_usage(alice, status="failed")
     figures = {figure["title"]: figure["link"] for figure in context_of(client.get(reverse("admin:index")))["figures"]}
     listed = url(Usage, "changelist")
-    assert figures["Generations"] == figures["Charged"] == f"{listed}?created_at_from_0={today}"
-    assert figures["Failed"] == f"{listed}?created_at_from_0={today}&status=bad"
-    assert f"From {today} 00:00:00 UTC" in client.get(figures["Failed"]).content.decode()
+    days = f"created_at_from_0={today}&created_at_to_0={today}"
+    assert figures["Requests"] == f"{listed}?{days}"
+    assert figures["Not completed"] == f"{listed}?status=bad&{days}"
+    assert figures["Spend"] == f"{reverse('spend')}?from={today}&to={today}&by=model"
+    assert f"From {today} 00:00:00 UTC" in client.get(figures["Not completed"]).content.decode()
 
 
 def test_a_key_says_whose_it_is_where_one_is_chosen(alice: Tenant) -> None:
