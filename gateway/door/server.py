@@ -116,6 +116,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _unparsed: bytes | memoryview = b""  # what came behind the request that waits
     _came = 0  # of the body
     _clock: asyncio.TimerHandle | None = None
+    _idle_since: float | None = None  # since when nothing has been asked
+    _idle: asyncio.TimerHandle | None = None  # its timer, set anew when it fires early, and not for each answer
     _stall: asyncio.TimerHandle | None = None  # runs while the client has more to take than the connection keeps
     _in_head = False
     _in_trailer = False  # or between a chunk's size and its bytes
@@ -134,7 +136,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Stops the clocks, and lets go of everything: what waits is never begun."""
         self._stop_clock()
         self._stop_stall()
-        self._unset_keepalive_if_required()
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         self._line.lost()
         super().connection_lost(exc)
         if self._turn is not None:
@@ -160,7 +164,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._line.parted or self._deaf:
             self._line.discard(len(data))
             return
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         self._take(data)
 
     def _take(self, data: bytes | memoryview) -> None:
@@ -186,7 +190,7 @@ class GuardedProtocol(HttpToolsProtocol):
                     self._refuse(_headers_too_large())
                     return
         # Line ends between requests begin none, but they have stopped the clock of the idle connection.
-        if self._in_head or (self.timeout_keep_alive_task is None and not self._answering()):
+        if self._in_head or (self._idle_since is None and not self._answering()):
             self._start_clock()
 
     def _body_left(self) -> int:
@@ -273,7 +277,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._forget()
             return
-        self._unset_keepalive_if_required()
         if self.pipeline:
             self._begin(self.pipeline.pop()[0])
         if not self.pipeline:
@@ -282,9 +285,9 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._unparsed = b""
                 self._take(unparsed)
         if not self._answering():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._idle_since = self.loop.time()
+            if self._idle is None:
+                self._idle = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
 
     def shutdown(self) -> None:
         """The server stops: a refused client has had its time."""
@@ -310,6 +313,16 @@ class GuardedProtocol(HttpToolsProtocol):
             data = b"\r\n".join([*lines, b"", rest])
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+
+    def _look_whether_idle(self) -> None:
+        self._idle = None
+        if self._idle_since is None:
+            return  # the end of the answer that is awaited sets the timer
+        over = self._idle_since + self.timeout_keep_alive
+        if self.loop.time() < over:
+            self._idle = self.loop.call_at(over, self._look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     def _begin(self, exchange: RequestResponseCycle) -> None:
         self._turn = cast(Exchange, exchange)
