@@ -23,7 +23,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.door.exchange import Exchange, Flow
+from gateway.door.exchange import WHOLE_BODY, Exchange, Flow
 from gateway.door.serving import CUT_SECONDS, Server, bind
 from gateway.door.workers import Supervisor
 from gateway.process import telemetry
@@ -240,6 +240,7 @@ class GuardedProtocol(HttpToolsProtocol):
             version == "1.1" and parser.should_keep_alive(),
             self.on_response_complete,
         )
+        cast("dict[str, Any]", scope)[WHOLE_BODY] = self.cycle.whole_body
         if busy:
             self.flow.hold()
             self.pipeline.appendleft((self.cycle, self.app))
