@@ -143,7 +143,7 @@ begin
 end
 $$;
 
--- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
+-- Settles a batch. p_items: usage rows as JSON, without what is as usual (v_usual), plus what is needed without the hold:
 --   counters [ids], tries [rows of billing_attempt], hard: a hard budget binds what it may take, see billing_cap.
 -- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
 -- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id, and
@@ -154,9 +154,13 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    -- Counts that a process from before, or its spool, does not name.
-    v_counts billing_usage := jsonb_populate_record(null::billing_usage,
-        '{"video_input_tokens": 0, "image_output_tokens": 0, "images": 0, "seconds": 0}');
+    -- What a row says where its settlement does not: of most there is little to say.
+    v_usual billing_usage := jsonb_populate_record(null::billing_usage, '{
+        "upstream_id": "", "error": "", "finish_reason": "", "native_finish_reason": "", "attempts": 0,
+        "prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, "cache_write_5m_tokens": 0,
+        "cache_write_1h_tokens": 0, "audio_input_tokens": 0, "image_input_tokens": 0, "reasoning_tokens": 0,
+        "audio_output_tokens": 0, "web_searches": 0, "video_input_tokens": 0, "image_output_tokens": 0, "images": 0,
+        "seconds": 0, "suspect": false, "charge": 0, "provider_cost": 0, "overrun": 0, "arithmetic": []}');
     v_ids uuid[];
     v_count integer;
     v_fresh uuid[];
@@ -194,7 +198,7 @@ begin
     -- to read the rows again, costs as much as to write them.
     with inserted as (
         insert into billing_usage
-        select r.* from jsonb_populate_recordset(v_counts, p_items) r order by r.id
+        select r.* from jsonb_populate_recordset(v_usual, p_items) r order by r.id
             on conflict (id) do nothing
         returning id, organization, provider, charge, provider_cost, overrun, arithmetic, created_at
     ), closed as (
@@ -231,7 +235,7 @@ begin
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
                    overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
                    service_tier = r.service_tier
-              from jsonb_populate_recordset(v_counts, p_items) r
+              from jsonb_populate_recordset(v_usual, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
             returning u.id
@@ -254,7 +258,7 @@ begin
     if v_over <> '{}' then
         p_items := billing_cap(p_items, v_over, v_fresh || v_late, h_id, h_money);
         update billing_usage u set charge = r.charge, overrun = r.overrun, basis = r.basis
-          from jsonb_populate_recordset(null::billing_usage, p_items) r
+          from jsonb_populate_recordset(v_usual, p_items) r
          where u.id = r.id and u.id = any(v_over);
     end if;
 
@@ -270,8 +274,8 @@ begin
                                       ttft_ms, status, fault, upstream_status, model, credential, prompt_tokens,
                                       completion_tokens)
     select r.id, r.generation, r.number, r.provider, r.upstream_model, r.started_at, r.duration_ms, r.ttft_ms,
-           r.status, r.fault, r.upstream_status, coalesce(r.model, ''), r.credential, r.prompt_tokens,
-           r.completion_tokens
+           coalesce(r.status, 'dialling'), coalesce(r.fault, ''), r.upstream_status, coalesce(r.model, ''), r.credential,
+           r.prompt_tokens, r.completion_tokens
       from jsonb_array_elements(p_items) e
      cross join lateral jsonb_populate_recordset(null::billing_attempt, e->'tries') r
      where (e->>'id')::uuid = any(v_fresh || v_late)
@@ -296,7 +300,8 @@ begin
                        sum(m.held_tokens) as held_tokens, sum(m.open) as open
                   from (
                       select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
-                             (e->>'prompt_tokens')::bigint + (e->>'completion_tokens')::bigint as tokens,
+                             coalesce((e->>'prompt_tokens')::bigint, 0)
+                             + coalesce((e->>'completion_tokens')::bigint, 0) as tokens,
                              0 as held_money, 0 as held_tokens, 0 as open
                         from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
                       union all
