@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 os.environ.setdefault("DATABASE_ROLE", "console")
@@ -37,7 +37,16 @@ from gateway.door.authentication import authenticate, client_address
 from gateway.door.exchange import WHOLE_BODY
 from gateway.door.session import has_session
 from gateway.door.unknown import UNVERSIONED, no_such_endpoint
-from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
+from gateway.door.view import (
+    DEFAULT_DIALECT,
+    ApiView,
+    answered,
+    body_too_large,
+    failure,
+    fields_of,
+    new_request_id,
+    origin,
+)
 from gateway.process import access_log, process
 from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
@@ -126,7 +135,8 @@ class LeanHandler(ASGIHandler):
                 view = route.view(**route.options)
                 protocol = view.protocol
                 body = b""
-                if view.for_pages and not _is_ours(_field(scope, b"host")):  # a probe names whatever it reached us by
+                # A probe names whatever it reached us by.
+                if view.for_pages and not _is_ours(fields_of(scope).get(b"host", b"")):
                     raise InvalidRequest("No host of this name is served here.", code="unknown_host")
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
                     here = process.current()
@@ -225,14 +235,7 @@ def _note(
 
 
 def _page(scope: Scope) -> bytes:
-    return _field(scope, b"origin")
-
-
-def _field(scope: Scope, wanted: bytes) -> bytes:
-    for name, value in scope["headers"]:
-        if name == wanted:
-            return cast(bytes, value)
-    return b""
+    return fields_of(scope).get(b"origin", b"")
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ import re
 import secrets
 import socket
 import sys
+from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -23,7 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.door.exchange import WHOLE_BODY, Exchange, Flow
+from gateway.door.exchange import FIELDS, WHOLE_BODY, Exchange, Flow
 from gateway.door.serving import CUT_SECONDS, Server, bind
 from gateway.door.workers import Supervisor
 from gateway.process import telemetry
@@ -43,6 +44,7 @@ STALL_SECONDS = 60.0  # a client that takes nothing of its answer for so long is
 # Of what is read the parser is given so much at a time, and no more once a request waits for the answer before it: so
 # many small requests can wait on a connection, and an attacker's megabyte of them costs a megabyte.
 PIECE_BYTES = 1024
+KNOWN_BYTES = 256  # a target up to here is remembered: most requests have the same few
 HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]*")  # RFC 9110, 7.2, without what no host name of ours has
 
 
@@ -220,11 +222,9 @@ class GuardedProtocol(HttpToolsProtocol):
             raise self._fault  # the parser stops
         if parser.should_upgrade():
             return
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
+        where = _known_target if len(self.url) <= KNOWN_BYTES else _target
         scope["method"], scope["http_version"] = method.decode("ascii"), version
-        scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
-        scope["query_string"] = url.query or b""
+        scope["path"], scope["raw_path"], scope["query_string"] = where(self.url)
         self._line.unread, self._came = True, 0
         busy = self._answering()
         self.cycle = Exchange(
@@ -240,7 +240,7 @@ class GuardedProtocol(HttpToolsProtocol):
             version == "1.1" and parser.should_keep_alive(),
             self.on_response_complete,
         )
-        cast("dict[str, Any]", scope)[WHOLE_BODY] = self.cycle.whole_body
+        cast("dict[str, Any]", scope).update({FIELDS: fields, WHOLE_BODY: self.cycle.whole_body})
         if busy:
             self.flow.hold()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -383,6 +383,16 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._line.unread = False
             self._line.close()
+
+
+def _target(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path of a request's target, also as it came, and its query."""
+    parsed = httptools.parse_url(url)
+    path = parsed.path.decode("ascii")
+    return unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
+
+
+_known_target = lru_cache(maxsize=1024)(_target)
 
 
 def _fault_in_head(
