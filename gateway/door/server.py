@@ -240,7 +240,7 @@ class GuardedProtocol(HttpToolsProtocol):
             version == "1.1" and parser.should_keep_alive(),
             self.on_response_complete,
         )
-        cast("dict[str, Any]", scope).update({FIELDS: fields, WHOLE_BODY: self.cycle.whole_body})
+        cast("dict[str, Any]", scope)[FIELDS] = fields
         if busy:
             self.flow.hold()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -327,6 +327,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _begin(self, exchange: RequestResponseCycle) -> None:
         self._turn = cast(Exchange, exchange)
+        # Not before: one that never begins would keep the circle that the application opens.
+        cast("dict[str, Any]", exchange.scope)[WHOLE_BODY] = self._turn.whole_body
         self._start_asgi_task(exchange, self.app)
 
     def _answering(self) -> bool:
