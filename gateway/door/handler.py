@@ -268,7 +268,7 @@ class _Watch:
         self._receive = receive
         self._task = task
         self._waiting: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._start)
+        self._timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, self._start)
 
     def _start(self) -> None:
         self._waiting = asyncio.get_running_loop().create_task(self._wait())
