@@ -28,7 +28,7 @@ from unfold.decorators import display
 
 from accounts.access.access import access_of
 from accounts.access.table import Verb
-from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money
+from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money, whose
 from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
@@ -118,7 +118,8 @@ class SubjectPage(Page):
     @display(description="Whom")
     def whom(self, row: Any) -> str:
         """The subject's name."""
-        return str(row.subject_name())
+        project = row.key.project if row.key else row.project
+        return whose(row.organization.slug, project.slug if project else "", row.key.name if row.key else "")
 
 
 # A period's first moment, as the hold's SQL computes it.
@@ -339,6 +340,7 @@ class LeasePage(Record):
     """Gateway processes, whose holds the others resolve when they fall silent, and the worker that helps with it."""
 
     list_display = ("host", "pid", "kind", "state", "started_at", "heartbeat_at")
+    codes = ("pid",)
     ordering = ("-started_at",)  # those that live would change places with every beat
     search_fields = ()
 

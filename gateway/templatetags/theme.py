@@ -34,6 +34,19 @@ def mended(html: str) -> str:
     return mark_safe(html)  # noqa: S308 - a rendered page with constants of ours
 
 
+@register.simple_tag(takes_context=True)
+def page_title(context: Any) -> str:
+    """What the browser's tab says: the row or what is done, then the page as the menu calls it, then whose it is."""
+    words, opts, row = str(context.get("title") or ""), context.get("opts"), context.get("original")
+    if opts is not None:
+        listed = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+        page = called(listed, capfirst(str(opts.verbose_name_plural)))
+        if "cl" in context:
+            return page
+        return f"{row if row is not None and 'adminform' in context else words} - {page}"
+    return words
+
+
 @register.filter
 def crumbs(parts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     """The theme's parts of the way: without the apps, which the menu does not know, and rows by their own names."""
