@@ -324,6 +324,7 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
     list_fullwidth = True
     list_filter_submit = True
     show_facets = ShowFacets.NEVER  # each would count the table
+    show_full_result_count = False  # it would be counted twice
     change_form_before_template = "admin/seen.html"
     codes: tuple[str, ...] = ()  # columns whose numbers are names, and count nothing
 
@@ -467,7 +468,6 @@ class Record(ReadOnly, Page):
     """A list and a page of rows written by the million: never counted, newest first, found by id."""
 
     paginator = CountlessPaginator
-    show_full_result_count = False
     list_max_show_all = 0
     sortable_by = ()
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)  # shows the box; `get_search_results` decides

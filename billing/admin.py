@@ -12,6 +12,7 @@ from django.db.models import (
     DateTimeField,
     F,
     Func,
+    Max,
     OuterRef,
     Q,
     Subquery,
@@ -67,7 +68,7 @@ from billing.models import (
     Terms,
     Usage,
 )
-from billing.retention import kept_since
+from billing.retention import first_kept
 
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Quarantined, QuarantinePage)
@@ -427,17 +428,22 @@ class RetentionPage(NeverDeleted, Page):
         """Beside the running one."""
         return "all" if row.months is None else str(row.months)
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With the last month that was dropped, how many were, and their rows."""
+        of = DroppedMonth.objects.filter(table=OuterRef("pk")).order_by().values("table")
+        sums = {"last": Max("month"), "months_gone": Count("pk"), "rows_gone": Sum("rows")}
+        columns = {name: Subquery(of.annotate(**{name: one}).values(name)) for name, one in sums.items()}
+        return super().get_queryset(request).annotate(**columns)
+
     @display(description="Kept since")
-    def oldest(self, row: Retention) -> str:
+    def oldest(self, row: Any) -> str:
         """From which day on all rows are there."""
-        since = kept_since(row.table)
-        return f"{since:%Y-%m-%d}" if since else "the beginning"
+        return f"{first_kept(row.last):%Y-%m-%d}" if row.last else "the beginning"
 
     @display(description="Dropped")
-    def dropped(self, row: Retention) -> str:
+    def dropped(self, row: Any) -> str:
         """How many months, and rows, were dropped so far."""
-        found = DroppedMonth.objects.filter(table=row.table).aggregate(count=Count("pk"), rows=Sum("rows"))
-        return f"{found['count']} months, {found['rows']:,} rows" if found["count"] else "nothing"
+        return f"{row.months_gone} months, {row.rows_gone:,} rows" if row.months_gone else "nothing"
 
     @display(description="Months")
     def plan(self, row: Retention) -> str:
