@@ -17,7 +17,7 @@ register = template.Library()
 # Markup of the theme, and what stands in its place: landmarks for screen readers, and a style that is set by the
 # browser's own interface, which the content security policy allows.
 MENDED = (
-    ('<div id="content"', '<div role="main" id="content"'),
+    ('<div id="content"', '<div role="main" tabindex="-1" id="content"'),
     (
         '<div class="bg-white border-b border-base-200 mb-6',
         '<div role="banner" class="bg-white border-b border-base-200 mb-6',
