@@ -129,7 +129,8 @@ def test_a_page_is_walked_through_by_keyboard(window: Window, rows: Rows) -> Non
         assert first[3] == "#content", first
         ActionChains(window.driver).send_keys(Keys.ENTER).perform()
         assert window.driver.execute_script("return document.activeElement.id") == "content"
-        seen, unseen = set(), []
+        seen: set[str] = set()
+        unseen = []
         wanted: set[str] = set(
             window.driver.execute_script("""
 const shown = (one) => one.checkVisibility({checkVisibilityCSS: true, checkOpacity: true});
