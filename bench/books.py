@@ -184,6 +184,7 @@ def measure() -> Iterator[tuple[str, float, Took]]:
         ("Search for a name", "/console/search/", {"q": "bench"}),
     ):  # fmt: skip
         yield name, PAGE, best(opened(client, f"{address}?{urlencode(asked, doseq=True)}"))
+    yield from lists(client)
     for role in ("owner", "developer"):
         member = console(superuser=False)
         person = User.objects.get(pk=member.session["_auth_user_id"])
@@ -196,6 +197,16 @@ def measure() -> Iterator[tuple[str, float, Took]]:
                             (", of none", {**dated, "model": "none"})):  # fmt: skip
             address = f"{usage}?{urlencode(asked)}"
             yield f"Generations{name}, for a tenant's {role}", PAGE, best(opened(member, address))
+
+
+def lists(client: Any) -> Iterator[tuple[str, float, float]]:
+    """The same of every list of the console, as the menu opens it."""
+    from django.contrib import admin
+
+    from tests.console.browser import url
+
+    for model in sorted(admin.site._registry, key=lambda model: model._meta.label):
+        yield f"List of {model._meta.verbose_name_plural}", PAGE, best(opened(client, url(model, "changelist")))
 
 
 def opened(client: Any, address: str) -> Callable[[], None]:

@@ -12,6 +12,7 @@ from django.db.models import (
     DateTimeField,
     F,
     Func,
+    Max,
     OuterRef,
     Q,
     Subquery,
@@ -29,7 +30,7 @@ from unfold.decorators import display
 
 from accounts.access.access import access_of
 from accounts.access.table import Verb
-from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money
+from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money, whose
 from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
@@ -68,7 +69,7 @@ from billing.models import (
     Terms,
     Usage,
 )
-from billing.retention import kept_since
+from billing.retention import first_kept
 
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Quarantined, QuarantinePage)
@@ -118,7 +119,8 @@ class SubjectPage(Page):
     @display(description="Whom")
     def whom(self, row: Any) -> str:
         """The subject's name."""
-        return str(row.subject_name())
+        project = row.key.project if row.key else row.project
+        return whose(row.organization.slug, project.slug if project else "", row.key.name if row.key else "")
 
 
 # A period's first moment, as the hold's SQL computes it.
@@ -351,6 +353,7 @@ class LeasePage(Record):
     """Gateway processes, whose holds the others resolve when they fall silent, and the worker that helps with it."""
 
     list_display = ("host", "pid", "kind", "state", "started_at", "heartbeat_at")
+    codes = ("pid",)
     ordering = ("-started_at",)  # those that live would change places with every beat
     search_fields = ()
 
@@ -437,17 +440,22 @@ class RetentionPage(NeverDeleted, Page):
         """Beside the running one."""
         return "all" if row.months is None else str(row.months)
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With the last month that was dropped, how many were, and their rows."""
+        of = DroppedMonth.objects.filter(table=OuterRef("pk")).order_by().values("table")
+        sums = {"last": Max("month"), "months_gone": Count("pk"), "rows_gone": Sum("rows")}
+        columns = {name: Subquery(of.annotate(**{name: one}).values(name)) for name, one in sums.items()}
+        return super().get_queryset(request).annotate(**columns)
+
     @display(description="Kept since")
-    def oldest(self, row: Retention) -> str:
+    def oldest(self, row: Any) -> str:
         """From which day on all rows are there."""
-        since = kept_since(row.table)
-        return f"{since:%Y-%m-%d}" if since else "the beginning"
+        return f"{first_kept(row.last):%Y-%m-%d}" if row.last else "the beginning"
 
     @display(description="Dropped")
-    def dropped(self, row: Retention) -> str:
+    def dropped(self, row: Any) -> str:
         """How many months, and rows, were dropped so far."""
-        found = DroppedMonth.objects.filter(table=row.table).aggregate(count=Count("pk"), rows=Sum("rows"))
-        return f"{found['count']} months, {found['rows']:,} rows" if found["count"] else "nothing"
+        return f"{row.months_gone} months, {row.rows_gone:,} rows" if row.months_gone else "nothing"
 
     @display(description="Months")
     def plan(self, row: Retention) -> str:

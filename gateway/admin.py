@@ -132,12 +132,7 @@ class FilePage(ReadOnly, Page):
     search_help_text = "A file's id, name, project or organization"
     ordering = ("-id",)
     actions = ()  # deleting is everybody's
-    fields = (
-        ("api_id", "filename"),
-        ("project", "key"),
-        ("purpose", "media_type", "size"),
-        ("created_at", "expires_at"),
-    )
+    fields = ("api_id", "filename", "project", "key", "purpose", "media_type", "size", "created_at", "expires_at")
     readonly_fields = ("api_id", "size")
 
     @display(description="Id", ordering="id")

@@ -186,6 +186,9 @@ INSTALLED_APPS = [
 
 # The console's alone: the API's lean handler runs no middleware.
 MIDDLEWARE = [
+    # First: also what goes wrong in those below is answered with them.
+    "gateway.console.refusals.RequestId",
+    "gateway.console.frame.SecurityHeaders",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -196,7 +199,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.console.sign_in.rules.SignInRules",
-    "gateway.console.frame.SecurityHeaders",
     "gateway.console.refusals.DatabaseRefusals",
 ]
 
@@ -248,6 +250,7 @@ SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
+CSRF_FAILURE_VIEW = "gateway.console.refusals.forged"
 
 # --- signing in to the console --------------------------------------------------------------------------------------
 # Who must have a second factor: nobody (`optional`), `operators`, or everybody (`required`).

@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
@@ -217,8 +218,11 @@ class ModelList(KeptList):
         """The rows of the page."""
         super().get_results(request)
         shown = {model.pk: model for model in self.result_list}
-        offers = Offer.objects.filter(model__in=shown, active=True)
-        lacking = lacks(offers)
+        # An offer for each tariff that the row of a model brought along.
+        offers = [Offer(model=model, tariff_id=tariff) for model in shown.values() for tariff in model.tariffs]
+        for number, offer in enumerate(offers):
+            offer.pk = number
+        lacking = lacks(offers, shown)
         for model in shown.values():
             model.unpriced = 0
         for offer in offers:
@@ -231,7 +235,7 @@ class OfferList(KeptList):
     def get_results(self, request: HttpRequest) -> None:
         """The rows of the page."""
         super().get_results(request)
-        lacking = lacks(self.result_list)
+        lacking = lacks(self.result_list, {offer.model_id: offer.model for offer in self.result_list})
         for offer in self.result_list:
             offer.lack = lacking.get(offer.pk, "")
 
@@ -270,7 +274,9 @@ class ModelPage(Page):
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(offered=Count("offers", filter=Q(offers__active=True)))
+        active = Q(offers__active=True)
+        tariffs = ArrayAgg("offers__tariff", filter=active, default=[])
+        return super().get_queryset(request).annotate(offered=Count("offers", filter=active), tariffs=tariffs)
 
     @display(description="Offers", ordering="offered")
     def offer_count(self, model: Any) -> int:

@@ -11,7 +11,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0014_sign_in")]
+    dependencies = [("accounts", "0015_log_search")]
     operations = [
         # The view and what it reads, in the order in which a hold locks them: else each would wait for the other.
         migrations.RunSQL("lock table accounts_alive_key in access exclusive mode", migrations.RunSQL.noop),

@@ -8,7 +8,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0014_sign_in")]
+    dependencies = [("accounts", "0016_payload_days")]
     operations = [
         migrations.AlterField(
             model_name="auditevent",

@@ -23,7 +23,7 @@ from unfold.decorators import display
 
 from accounts.access.access import access_of
 from accounts.access.table import Verb
-from accounts.console import Record, dollars, money, number
+from accounts.console import Record, dollars, money, number, whose
 from accounts.exact import plain
 from accounts.log import Action, log
 from accounts.models import ApiKey
@@ -63,8 +63,7 @@ class GenerationPage(Record):
 
     list_display = (
         "created_at",
-        "tenant",
-        "key_name",
+        "caller",
         "model",
         "provider",
         "ending",
@@ -153,13 +152,15 @@ class GenerationPage(Record):
                     "audio_input_tokens",
                     "image_input_tokens",
                     "video_input_tokens",
-                    ("cache_write_5m_tokens", "cache_write_1h_tokens"),
+                    "cache_write_5m_tokens",
+                    "cache_write_1h_tokens",
                     "completion_tokens",
                     "reasoning_tokens",
                     "audio_output_tokens",
                     "image_output_tokens",
                     "web_searches",
-                    ("images", "seconds"),
+                    "images",
+                    "seconds",
                 ),
                 "description": "Cached, written, audio, image and video input are inside the prompt; "
                 "reasoning, audio and image output are inside the completion.",
@@ -279,6 +280,11 @@ class GenerationPage(Record):
         }
         return TemplateResponse(request, "admin/billing/usage/sums.html", context)
 
+    @display(description="Whose")
+    def caller(self, usage: Usage) -> str:
+        """Organization, project and key, as they were called then."""
+        return whose(usage.organization_slug, usage.project_slug, usage.key_name)
+
     @display(description="Project")
     def tenant(self, usage: Usage) -> str:
         """Organization and project, as they were called then."""
@@ -339,12 +345,12 @@ class GenerationPage(Record):
     @display(description="First token")
     def first_token(self, usage: Usage) -> str:
         """Time to it."""
-        return seconds(usage.ttft_ms)
+        return format_html('<span class="number">{}</span>', seconds(usage.ttft_ms))
 
     @display(description="Duration")
     def duration(self, usage: Usage) -> str:
         """From the request to its end."""
-        return seconds(usage.duration_ms)
+        return format_html('<span class="number">{}</span>', seconds(usage.duration_ms))
 
     @display(description=gettext_lazy("Tokens/s"))
     def speed(self, usage: Usage) -> str:

@@ -27,7 +27,7 @@ SHOWN = 500  # organizations
 class RepricingPage(NeverDeleted, Page):
     """Re-pricings. One is asked for, counted by a worker, looked at, and applied, or not."""
 
-    list_display = ("created_at", "version", "first", "until", "state", "applied_at", "asked_by")
+    list_display = ("created_at", "version", "first", "until", "state_shown", "applied_at", "asked_by")
     list_select_related = ("version__tariff",)
     ordering = ("-pk",)
     search_fields = ()
@@ -36,7 +36,7 @@ class RepricingPage(NeverDeleted, Page):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         asked = ("version", "first", "until")
-        return (*asked, "created_at", "asked_by", "state", "applied_at", "applied_by", "digest") if obj else asked
+        return (*asked, "created_at", "asked_by", "state_shown", "applied_at", "applied_by", "digest") if obj else asked
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return self.get_fields(request, obj) if obj else ()
@@ -110,7 +110,7 @@ class RepricingPage(NeverDeleted, Page):
         transaction.on_commit(send)
 
     @display(description="State", label={"counted": "warning", "applied": "success"})
-    def state(self, run: Repricing) -> tuple[str, str]:
+    def state_shown(self, run: Repricing) -> tuple[str, str]:
         """How far it is."""
         return run.state, run.get_state_display()
 

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("routing", "0015_apart")]
+    dependencies = [("routing", "0016_billed_as")]
     operations = [
         migrations.AddField(
             "model",

@@ -49,7 +49,15 @@ def test_it_works(alice: Tenant, charlie: Tenant) -> None:
     client = console()
     assert listed(client, **of(alice)) == [second, first]
     html = client.get(LIST, of(alice)).content.decode()
-    for text in ("lab/first", "1,000", "500", "$0.00132", "unknown", f"{alice.organization.slug}/main", "Completed"):
+    for text in (
+        "lab/first",
+        "1,000",
+        "500",
+        "$0.00132",
+        "unknown",
+        f"{alice.organization.slug} / main · key",
+        "Completed",
+    ):
         assert text in html
 
 

@@ -5,6 +5,8 @@ import re
 import secrets
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 from urllib.parse import parse_qs
 from uuid import uuid4
 
@@ -22,7 +24,8 @@ from accounts.console import Record
 from accounts.console import number as counted
 from accounts.models import Organization, Project, User
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
-from billing.models import Hold, Lease, Retention, Usage
+from billing.ids import first_id
+from billing.models import Hold, Lease, Retention, Tariff, Usage
 from gateway.models import Payload, StoredFile
 from tests.console.browser import (
     KEPT,
@@ -164,6 +167,31 @@ def test_it_asks_as_often_for_many_rows_as_for_few(rows: Rows) -> None:
     finally:
         for made in more:
             made[Hold].delete()
+
+
+# Said by each request before its page: these tests' role, the session, the person, what proves it and may be seen.
+BEFORE = re.compile(
+    r"set role |reset role|set_config\('meterline\.|from accounts_enter|accounts_signedin|django_session|"
+    r'FROM "accounts_user" WHERE "accounts_user"\."id" = \d+ LIMIT|FROM "accounts_(totp|passkey)"'
+)
+
+
+@pytest.fixture(scope="module")
+def priced(rows: Rows) -> Iterator[None]:
+    """An offer whose price is in force, and lacks something, and its rows of every page."""
+    made = make_rows(make_tenant("bob"))
+    tariff: Any = made[Tariff]
+    version = tariff.versions.create(effective_from=timezone.now() - timedelta(days=1))
+    version.rates.create(item="input", cost=Decimal(1), charge=Decimal(2))
+    yield
+    made[Hold].delete()
+
+
+@pytest.mark.parametrize("model", [*PAGES, *TESTED_ELSEWHERE], ids=lambda model: model.__name__)
+def test_a_list_takes_three_queries_at_most(model: type[models.Model], priced: None) -> None:
+    own = [sql for sql in queries(console(), url(model, "changelist")) if not BEFORE.search(sql)]
+    assert len(own) <= 3, "\n".join(own)
+    assert own and len([sql for sql in own if "COUNT(*)" in sql]) <= 1
 
 
 def test_it_refuses_regular_expressions_in_the_query_string() -> None:

@@ -100,7 +100,7 @@ def months_of_alice(alice: Tenant, charlie: Tenant) -> Tenant:
 def test_it_answers_what_an_organization_spent_in_a_month_by_model(months_of_alice: Tenant) -> None:
     assert table({**months(), **of(months_of_alice), "by": "model"}) == [
         ("lab/a", "4", "2,400", "$10", "$4", "$6", "$5", "+100.0 %"),
-        ("lab/b", "1", "1,200", "$0.000000000001", "$2", "$-1.999999999999", "$0", "none before"),
+        ("lab/b", "1", "1,200", "$0.000000000001", "$2", "-$1.999999999999", "$0", "none before"),
         ("lab/gone", "0", "0", "$0", "$0", "$0", "$0.5", "-100.0 %"),
     ]
     found = shown({**months(), **of(months_of_alice), "by": "model"})

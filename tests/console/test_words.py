@@ -103,6 +103,19 @@ def test_a_page_is_called_what_the_menu_calls_it(rows: Rows) -> None:
         assert found == [name, str(rows[model])]
 
 
+def test_the_tab_is_called_what_the_menu_calls_the_page(rows: Rows) -> None:
+    client = console()
+
+    def title(address: str) -> str:
+        return " ".join(re.findall(r"<title>(.*?)</title>", client.get(address).content.decode(), re.DOTALL)[0].split())
+
+    for _, items in NAVIGATION:
+        for name, _, view in items:
+            assert title(reverse(view)) == f"{name} | Meterline"
+    assert title(url(Lease, "change", rows[Lease].pk)) == f"{rows[Lease]} - Processes | Meterline"
+    assert title(url(ApiKey, "add")) == "Add key - Keys | Meterline"
+
+
 def test_a_name_is_shown_as_it_is_written(rows: Rows) -> None:
     client = console()
     for model in (Model, Provider, Tariff):
@@ -115,8 +128,10 @@ def test_a_name_is_shown_as_it_is_written(rows: Rows) -> None:
 
 def test_no_is_a_fact_and_no_failure(rows: Rows) -> None:
     html = console().get(url(User, "changelist"), {"q": str(rows[User])}).content.decode()
-    assert "close_small" not in html and '<span class="text-subtle">No</span>' in html
-    assert '<span class="sr-only">Yes</span>' in html
+    assert "close_small" not in html and "check_small" not in html
+    row = html[html.index('<tbody class="block relative') :]
+    told = re.findall(r'<td class="field-is_(\w+)[^>]*>\s*<span class="[^"]*bg-(\w+)-[^"]*"\s*>\s*(\w+)\s*</span>', row)
+    assert set(told) == {("active", "green", "Yes"), ("superuser", "base", "No")}
 
 
 def test_a_figure_leads_to_what_it_counts(alice: Tenant) -> None:

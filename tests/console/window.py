@@ -19,7 +19,7 @@ needs_a_browser = pytest.mark.skipif(
 # What is wrong with the page as it is shown now, in words.
 LOOK = """
 const wrong = [], seen = (one) => one.checkVisibility({checkVisibilityCSS: true, checkOpacity: true});
-const box = (one) => one.getBoundingClientRect(), main = document.querySelector("[role=main]");
+const box = (one) => one.getBoundingClientRect(), main = document.querySelector("[role=main], main");
 const name = (one) => `${one.tagName.toLowerCase()} ${one.id || one.name || one.textContent.trim().slice(0, 30)}`;
 if (document.documentElement.scrollWidth > innerWidth + 1) wrong.push("the page is wider than the window");
 

@@ -16,7 +16,7 @@ STATES = [
 
 
 class Migration(migrations.Migration):
-    dependencies = [("gateway", "0006_apart"), ("accounts", "0013_log")]
+    dependencies = [("gateway", "0008_payloads"), ("accounts", "0013_log")]
     operations = [
         migrations.CreateModel(
             name="ChangeSet",

@@ -8,7 +8,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0038_apart")]
+    dependencies = [("billing", "0041_timings")]
     operations = [
         migrations.RunSQL((SQL / "settlement.sql").read_text(), migrations.RunSQL.noop),
         # Of the functions alone, which have their own now (billing_postings).

@@ -25,7 +25,7 @@ grant execute on function gateway_purge_payloads(integer, integer) to meterline_
 
 
 class Migration(migrations.Migration):
-    dependencies = [("gateway", "0006_apart"), ("accounts", "0016_payload_days")]
+    dependencies = [("gateway", "0007_cuts"), ("accounts", "0016_payload_days")]
     operations = [
         migrations.CreateModel(
             name="Payload",

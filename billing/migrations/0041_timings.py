@@ -11,7 +11,7 @@ SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0038_apart")]
+    dependencies = [("billing", "0040_spend_by_value")]
     operations = [
         migrations.AddField("usage", "request_id", models.UUIDField(null=True)),
         migrations.AddField("usage", "queue_ms", models.IntegerField(null=True)),
