@@ -24,7 +24,8 @@ from accounts.console import money, number
 from accounts.models import ApiKey, Membership, Organization, Project
 from accounts.roles import Role
 from billing.console.burn import burning
-from billing.console.generations import STATUS_COLOURS, seconds
+from billing.console.generations import STATUS_COLOURS
+from billing.console.timing import seconds
 from billing.ids import first_id
 from billing.models import Budget, Prepaid, Span, SpendRollup, Status, Usage
 from gateway.console.health_board import figures

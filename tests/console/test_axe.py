@@ -101,7 +101,7 @@ def test_nothing_serious_is_wrong_with_the_main_pages(window: Window, rows: Rows
         url(Membership, "changelist"),
         reverse("spend"),
         reverse("health_board"),
-        reverse("catalog_model", args=[rows[Model].slug]),
+        reverse("catalog_model", args=[str(rows[Model])]),
         url(LedgerEntry, "changelist"),
         url(Statement, "change", rows[Statement].pk),
         "/console/me/",

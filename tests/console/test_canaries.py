@@ -17,7 +17,7 @@ from billing.models import BillSource, ExportSchedule, Hold, Recipient, Reconcil
 from gateway.models import StoredFile
 from routing.models import Credential, Provider
 from tests.console.browser import console, make_rows, make_usage
-from tests.console.test_payloads import pages
+from tests.console.test_scripts import pages
 from tests.matrix.people import make_file
 from tests.stage.cast import make_tenant
 

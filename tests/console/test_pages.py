@@ -24,7 +24,6 @@ from accounts.console import Record
 from accounts.console import number as counted
 from accounts.models import Organization, Project, User
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
-from billing.ids import first_id
 from billing.models import Hold, Lease, Retention, Tariff, Usage
 from gateway.models import Payload, StoredFile
 from tests.console.browser import (

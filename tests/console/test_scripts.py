@@ -132,7 +132,7 @@ def texts(model: type[models.Model]) -> list[Any]:
 def rows(database: None) -> Iterator[Rows]:
     """A row of every page, and of what is shown on another's."""
     tenant, now = make_tenant("mallory"), timezone.now()
-    made = make_rows(tenant)
+    made: Any = make_rows(tenant)
     usage: Any = made[Usage]
     made |= {
         Credential: Credential.objects.get(provider=made[Provider]),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from accounts.console import dollars, rounded
+from accounts.formats import dollars, rounded
 from billing.pricing import EACH, PARTS_OF_INPUT, PARTS_OF_OUTPUT, Prices, Rates
 
 # The rows that every grid has, each with its items; then those that it has where somebody prices them.
