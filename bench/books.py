@@ -199,7 +199,7 @@ def measure() -> Iterator[tuple[str, float, Took]]:
             yield f"Generations{name}, for a tenant's {role}", PAGE, best(opened(member, address))
 
 
-def lists(client: Any) -> Iterator[tuple[str, float, float]]:
+def lists(client: Any) -> Iterator[tuple[str, float, Took]]:
     """The same of every list of the console, as the menu opens it."""
     from django.contrib import admin
 

@@ -48,10 +48,10 @@ def whole(response: Any) -> str:
 def test_no_secret_leaves_the_console(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tenant = make_tenant("alice")
-    rows = make_rows(tenant)
+    rows: Any = make_rows(tenant)
     rows[StoredFile] = make_file(tenant, tenant.key)
     kept: dict[str, Any] = {
-        "provider's key": Credential.objects.get(provider=rows[Provider]),
+        "provider's key": Credential.objects.get(provider__pk=rows[Provider].pk),
         "bucket's key": rows[ExportSchedule],
         "webhook's secret": rows[Recipient],
         "admin key of a bill": rows[BillSource],
@@ -97,7 +97,7 @@ def test_no_cell_of_a_file_is_a_formula() -> None:
     client, files = console(), 0
     made: Any = rows[Reconciliation]
     for formula in FORMULAS:
-        texts = dict.fromkeys(
+        texts: dict[str, Any] = dict.fromkeys(
             ("model", "provider", "end_user", "app", "error", "key_name", "organization_slug"), formula
         )
         make_usage(tenant, **texts, metadata={formula: formula})

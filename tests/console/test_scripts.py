@@ -133,12 +133,13 @@ def rows(database: None) -> Iterator[Rows]:
     """A row of every page, and of what is shown on another's."""
     tenant, now = make_tenant("mallory"), timezone.now()
     made: Any = make_rows(tenant)
-    usage: Any = made[Usage]
+    told: Any = made
+    usage = told[Usage]
     made |= {
-        Credential: Credential.objects.get(provider=made[Provider]),
+        Credential: Credential.objects.get(provider=told[Provider]),
         Attempt: Attempt.objects.get(generation=usage.pk),
-        Crossing: Crossing.objects.get(deliveries=made[Delivery]),
-        Rate: Rate.objects.get(version=made[TariffVersion]),
+        Crossing: Crossing.objects.get(deliveries=told[Delivery]),
+        Rate: Rate.objects.get(version=told[TariffVersion]),
         # What is posted is never changed.
         LedgerEntry: make_entry(usage, kind=SCRIPTS[8], debit=SCRIPTS[0], credit=SCRIPTS[9]),
         StoredFile: make_file(tenant, tenant.key),
