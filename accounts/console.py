@@ -393,7 +393,7 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         names = self.shown_to(access_of(request), super().get_list_display(request))
-        return [shown_as(self.model, one, self.codes) for one in names]
+        return [one if one in self.list_editable else shown_as(self.model, one, self.codes) for one in names]
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """The form; what of it is only read is written as in lists."""
