@@ -45,7 +45,8 @@ def chips(context: Any, cl: Any) -> list[tuple[str, str, str]]:
 
 def _words(request: HttpRequest, cl: Any, spec: Any, names: list[str]) -> Iterator[str]:
     """The values of a filter's parameters, as people know them."""
-    chosen = {str(value): str(label) for value, label in getattr(spec, "lookup_choices", None) or ()}
+    said = getattr(spec, "lookup_choices", None) or ()  # pairs; of some filters of fields values alone
+    chosen = {str(one[0]): str(one[1]) for one in said if isinstance(one, tuple | list) and len(one) == 2}
     for name in names:
         value = cl.params[name]
         value = value[-1] if isinstance(value, list) else value
