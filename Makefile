@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 AS_DEPLOYED = env $$($(BIN)/python deploy/new_env.py) SERVE=console ALLOWED_HOSTS=gateway.example
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test slow matrix conformance pairs agents faults contention attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
+.PHONY: help run manage test slow matrix scripts conformance pairs agents faults contention attacks cuts reads plans fuzz chaos kills properties races restarts pauses check format bench books exports lock environment
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ exports: environment ## Export a million generations in each format, and print h
 
 matrix: environment ## Prove and print who may do what in the console, and that no organization sees another (make test: a sixth)
 	$(BIN)/python -m tests.matrix $(ARGS)
+
+scripts: environment ## Have each text of every model hold each of 60 script payloads on every page (make test: one each, some pages in a browser)
+	SCRIPTS=whole $(BIN)/python -m pytest -n logical tests/console/test_scripts.py $(ARGS)
 
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md
 	$(BIN)/python -m tests.contract $(ARGS)

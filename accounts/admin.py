@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
@@ -176,6 +177,7 @@ class ProjectPage(NeverDeleted, Page):
         "dialect",
         "strict_params",
         "sends_unknown_params",
+        "payload_days",
         "id",
         "created_at",
     )
@@ -268,6 +270,7 @@ class ApiKeyPage(NeverDeleted, Page):
     search_fields = ("name", "prefix", "project__slug", "project__organization__slug", "owner__username")
     ordering = ("-created_at",)
     autocomplete_fields = ("project", "owner")
+    presets = ((_("Usable"), "state=usable"), (_("Expired"), "state=expired"), (_("Revoked"), "state=revoked"))
     actions = ("revoke_selected",)
     actions_detail = ("revoke",)
     form_sections = (
@@ -365,7 +368,8 @@ class ApiKeyPage(NeverDeleted, Page):
             "key": obj,
             "secret": obj.__dict__.pop("secret"),
         }
-        headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"}
+        # Not `no-referrer`: a form of the page would then be sent with no origin, and refused.
+        headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "same-origin"}
         return TemplateResponse(request, "admin/accounts/apikey/secret.html", context, headers=headers)
 
     @admin.action(description="Revoke", permissions=("change",))

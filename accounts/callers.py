@@ -13,7 +13,7 @@ QUERY = """
 select k.id, k.digest, k.name, k.prefix, k.owner_id, k.scopes, k.allowed_endpoints, k.allowed_models, k.allowed_ips,
        k.max_request_price, k.min_output_cap, k.on_leave, k.expires_at, p.id, p.slug, p.default_output_cap,
        coalesce(nullif(k.dialect, ''), p.dialect), p.strict_params, p.sends_unknown_params,
-       o.id, o.slug
+       o.id, o.slug, p.payload_days
   from accounts_alive_key a
   join accounts_apikey k on k.id = a.id
   join accounts_project p on p.id = a.project
@@ -48,6 +48,7 @@ class Caller:
     sends_unknown_params: bool
     organization: UUID
     organization_slug: str
+    payload_days: int = 0  # that what is asked and answered is kept; 0: it is not
 
     def is_alive(self, now: datetime) -> bool:
         """Whether the key has not expired since it was read; its revocation arrives as a change."""
@@ -67,6 +68,7 @@ def from_row(row: Iterable[Any]) -> Caller:
     (
         key, digest, name, prefix, owner, scopes, endpoints, models, networks, price, cap, on_leave, expires,
         project, project_slug, default_cap, dialect, strict, sends_unknown, organization, organization_slug,
+        payload_days,
     ) = row  # fmt: skip
     return Caller(
         key,
@@ -90,4 +92,5 @@ def from_row(row: Iterable[Any]) -> Caller:
         sends_unknown,
         organization,
         organization_slug,
+        payload_days,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -9,15 +10,14 @@ from uuid import UUID
 from django import forms
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import get_fields_from_path, unquote
+from django.contrib.admin.utils import flatten_fieldsets, get_fields_from_path, unquote
 from django.contrib.postgres.fields import ArrayField
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import FieldDoesNotExist, PermissionDenied
 from django.db import models, transaction
 from django.forms.utils import pretty_name
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import mark_safe
 from django.utils.text import capfirst
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.contrib.filters.forms import AutocompleteDropdownForm
@@ -32,6 +32,11 @@ from unfold.widgets import (
 from accounts.access.access import Access, access_of
 from accounts.access.table import Verb
 from accounts.exact import plain
+from accounts.formats import dollars as dollars
+from accounts.formats import moment as moment
+from accounts.formats import money as money
+from accounts.formats import number as number
+from accounts.formats import whose as whose
 
 if TYPE_CHECKING:
     from django.contrib import admin
@@ -48,32 +53,52 @@ CHANGED = (
 )
 
 
-def dollars(value: Decimal | None) -> str:
-    """An amount as pages show it. None is an unknown price, which is not 0."""
-    return "unknown" if value is None else f"${plain(value)}"
+def link(row: models.Model) -> str:
+    """Leads to the page of `row`."""
+    url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])
+    return format_html('<a href="{}" class="text-link">{}</a>', url, str(row))
 
 
-def rounded(value: Decimal) -> str:
-    """An amount short enough to compare: cents from a dollar on, four significant digits below; thousands apart."""
-    short = Decimal(f"{value:.3e}")
-    if short and abs(short) < 1:
-        return plain(short)
-    return f"{value.quantize(Decimal('0.01')):,f}"
+@cache
+def shown_as(model: type[models.Model], name: str, codes: tuple[str, ...] = ()) -> str | Callable[[Any], str]:
+    """For a list or a form that is read: `name`, or what shows the column of this name as `accounts.formats` does.
+
+    Times and numbers; not the numbers that are names: keys, and `codes`.
+    """
+    try:
+        field: Any = model._meta.get_field(name)
+    except FieldDoesNotExist:
+        return name
+    form = _form_of(field)
+    if form is None or name in codes:
+        return name
+
+    def column(row: Any) -> str:
+        return form(getattr(row, name))
+
+    column.__name__ = name
+    column.short_description, column.admin_order_field = field.verbose_name, name  # type: ignore[attr-defined]
+    return column
 
 
-UNKNOWN = mark_safe('<span class="number" title="No price is known.">unknown</span>')
+def _form_of(field: Any) -> Callable[[Any], str] | None:
+    if isinstance(field, models.DateTimeField):
+        return moment
+    counts = isinstance(field, models.IntegerField | models.DecimalField | models.FloatField)
+    return number if counts and not field.choices and not field.primary_key else None
 
 
-def money(value: Decimal | None) -> str:
-    """An amount for a list or a card: rounded, with every digit in its title. Escaped."""
-    if value is None:
-        return UNKNOWN
-    return format_html('<span class="number" title="{}">${}</span>', dollars(value), rounded(value))
+def _write_as_in_lists(form: Any, model: type[models.Model], codes: tuple[str, ...] = ()) -> None:
+    """Of a form of the admin's, or its rows: what is only read."""
+    read = frozenset(form.readonly_fields)
 
+    def shown(one: Any) -> Any:
+        if isinstance(one, list | tuple):
+            return [shown(each) for each in one]
+        return shown_as(model, one, codes) if one in read else one
 
-def number(value: int | None) -> str:
-    """A count for a list, thousands apart. Escaped."""
-    return format_html('<span class="number">{}</span>', "-" if value is None else f"{value:,}")
+    form.fieldsets = [(title, {**said, "fields": shown(said["fields"])}) for title, said in form.fieldsets]
+    form.readonly_fields = shown(list(form.readonly_fields))
 
 
 def is_operator(request: HttpRequest) -> bool:
@@ -299,7 +324,11 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
     list_fullwidth = True
     list_filter_submit = True
     show_facets = ShowFacets.NEVER  # each would count the table
+    show_full_result_count = False  # it would be counted twice
     change_form_before_template = "admin/seen.html"
+    list_before_template = "admin/list_head.html"
+    presets: tuple[tuple[Any, str], ...] = ()  # titles and query strings of what is often asked of the list
+    codes: tuple[str, ...] = ()  # columns whose numbers are names, and count nothing
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeptList
@@ -363,7 +392,22 @@ class Page(ByRole, FriendlyForms, ModelAdmin):
         return super().history_view(request, object_id, extra_context)
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        return self.shown_to(access_of(request), super().get_list_display(request))
+        names = self.shown_to(access_of(request), super().get_list_display(request))
+        return [one if one in self.list_editable else shown_as(self.model, one, self.codes) for one in names]
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The form; what of it is only read is written as in lists."""
+        _write_as_in_lists(context["adminform"], self.model, self.codes)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def get_inline_formsets(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """The rows on the page; what of them is only read is written as in lists."""
+        found: Any = super().get_inline_formsets(request, *args, **kwargs)
+        for one in found:
+            if not one.has_add_permission and not one.has_change_permission:
+                one.readonly_fields = flatten_fieldsets(one.fieldsets)
+            _write_as_in_lists(one, one.opts.model)
+        return found
 
     def get_list_filter(self, request: HttpRequest) -> Any:
         """The filters, less those by rows that the person may not see."""
@@ -426,7 +470,6 @@ class Record(ReadOnly, Page):
     """A list and a page of rows written by the million: never counted, newest first, found by id."""
 
     paginator = CountlessPaginator
-    show_full_result_count = False
     list_max_show_all = 0
     sortable_by = ()
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)  # shows the box; `get_search_results` decides
@@ -449,12 +492,6 @@ class Record(ReadOnly, Page):
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         """Only the filters of the page: any other could read the whole table."""
         return lookup in self.lookups and (lookup not in self.concealed or access_of(request).is_staff)
-
-
-def link(row: models.Model) -> str:
-    """Leads to the page of `row`."""
-    url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])
-    return format_html('<a href="{}" class="text-link">{}</a>', url, str(row))
 
 
 class Rows(ByRole, FriendlyForms, TabularInline):

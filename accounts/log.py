@@ -1,4 +1,4 @@
-"""The audit log: every change of configuration, and every secret that was shown, by whom and from where.
+"""The audit log: every change of configuration, and every secret that was shown or tried, by whom and from where.
 
 Triggers of the database write it (`accounts/sql/log.sql`), whoever changes a row and by whatever way; no role that
 serves can. Blocks of a hash chain seal it, so a changed, added or missing event is told by the first block that does
@@ -23,6 +23,7 @@ class Action(models.TextChoices):
     DELETE = "delete", "Deleted"
     REVEAL = "reveal", "Secret shown"
     EXPORT = "export", "File left"
+    TEST = "test", "Tried out"
 
 
 class AuditEvent(models.Model):
@@ -49,6 +50,8 @@ class AuditEvent(models.Model):
         indexes = [
             models.Index(fields=["organization", "-id"], name="events_of_an_organization"),
             models.Index(fields=["table", "row", "-id"], name="events_of_a_row"),
+            models.Index(fields=["row", "-id"], name="events_by_row"),  # the page's search, of any table
+            models.Index(fields=["actor_name", "-id"], name="events_by_actor"),
         ]
 
     def __str__(self) -> str:
@@ -74,7 +77,7 @@ class AuditBlock(models.Model):
 
 
 def log(action: Action, row: models.Model | type[models.Model], organization: UUID | None, note: str = "") -> None:
-    """Logs what changes no row: REVEAL or EXPORT, of a row or of a whole table; in the transaction that is open."""
+    """Logs what changes no row: REVEAL, EXPORT, TEST; of a row or of a whole table; in the transaction that is open."""
     key = str(row.pk) if isinstance(row, models.Model) else ""
     with connection.cursor() as cursor:
         cursor.execute("select accounts_log(%s, %s, %s, %s, %s)", [action, row._meta.db_table, key, organization, note])

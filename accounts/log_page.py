@@ -56,6 +56,7 @@ class AuditLogPage(Record):
     list_display = ("at", "who", "address_shown", "action_shown", "what", "organization_shown", "change")
     list_filter = ("action", TableFilter)
     lookups = ("action__exact", "table")
+    codes = ("actor",)
     ordering = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
     search_help_text = "A row's id, or a person's name"
@@ -96,6 +97,7 @@ class AuditLogPage(Record):
             Action.DELETE.label: "danger",
             Action.REVEAL.label: "warning",
             Action.EXPORT.label: "warning",
+            Action.TEST.label: "info",
         },
     )
     def action_shown(self, event: AuditEvent) -> str:

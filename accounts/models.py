@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 
 from accounts import sealing
@@ -32,6 +32,12 @@ def check_time_zone(name: str) -> None:
 def dialect_choices() -> list[tuple[str, str]]:
     """The names of the API's dialects, as choices. A callable, so that a further one needs no migration."""
     return [(name, name) for name in settings.DIALECTS]
+
+
+def most_payload_days() -> int:
+    """For how many days prompts and answers may be kept at most, in this installation."""
+    most: int = settings.PAYLOAD_DAYS_MOST
+    return most
 
 
 class User(AbstractUser):
@@ -90,6 +96,14 @@ class Project(models.Model):
         db_default=False,
         help_text="On: a parameter that nobody knows is sent on under a hard budget as well. "
         "Off: there it is left out and named, since it might cost what nobody held.",
+    )
+    payload_days = models.PositiveSmallIntegerField(
+        "keep payloads",
+        default=0,
+        db_default=0,
+        validators=[MaxValueValidator(most_payload_days)],
+        help_text="Days that prompts and answers of its requests are kept, encrypted. An owner or the operator "
+        "reads one by giving a reason, which the audit log has. 0: nothing is kept, and what was kept is deleted.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -12,6 +12,7 @@ from django.db.models import (
     DateTimeField,
     F,
     Func,
+    Max,
     OuterRef,
     Q,
     Subquery,
@@ -24,11 +25,12 @@ from django.db.models.functions import Now, NullIf
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 from unfold.decorators import display
 
 from accounts.access.access import access_of
 from accounts.access.table import Verb
-from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money
+from accounts.console import NeverDeleted, Page, Record, RelatedFilter, money, whose
 from accounts.exact import plain
 from billing.alerts import NEAR
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY, HOUSEKEEPER
@@ -39,8 +41,9 @@ from billing.console.ledger import LedgerPage, slug_of
 from billing.console.proposals import ProposalPage
 from billing.console.quarantine import QuarantinePage
 from billing.console.repricings import RepricingPage
+from billing.console.spend import LATE
 from billing.console.statements import StatementPage
-from billing.console.tariffs import TariffPage, TariffVersionPage
+from billing.console.tariffs import TariffPage
 from billing.console.terms import TermsPage
 from billing.dropping import months
 from billing.models import (
@@ -54,7 +57,7 @@ from billing.models import (
     Hold,
     Lease,
     LedgerEntry,
-    Limit,
+    Mark,
     Prepaid,
     PriceProposal,
     Quarantined,
@@ -63,16 +66,14 @@ from billing.models import (
     Retention,
     Statement,
     Tariff,
-    TariffVersion,
     Terms,
     Usage,
 )
-from billing.retention import kept_since
+from billing.retention import first_kept
 
 admin.site.register(Usage, GenerationPage)
 admin.site.register(Quarantined, QuarantinePage)
 admin.site.register(Tariff, TariffPage)
-admin.site.register(TariffVersion, TariffVersionPage)
 admin.site.register(Terms, TermsPage)
 admin.site.register(PriceProposal, ProposalPage)
 admin.site.register(LedgerEntry, LedgerPage)
@@ -118,7 +119,8 @@ class SubjectPage(Page):
     @display(description="Whom")
     def whom(self, row: Any) -> str:
         """The subject's name."""
-        return str(row.subject_name())
+        project = row.key.project if row.key else row.project
+        return whose(row.organization.slug, project.slug if project else "", row.key.name if row.key else "")
 
 
 # A period's first moment, as the hold's SQL computes it.
@@ -251,9 +253,8 @@ class BudgetPage(SubjectPage):
         return money(budget.held_now or Decimal(0))
 
 
-@admin.register(Limit)
 class LimitPage(SubjectPage):
-    """How fast a subject may go."""
+    """How fast a subject may go. Whoever drafts changes registers it, and price versions."""
 
     list_display = ("whom", "measure", "value")
     list_filter = ("measure", ("organization", RelatedFilter))
@@ -266,7 +267,7 @@ class LimitPage(SubjectPage):
 class ReportTagsPage(Page):
     """By which keys of metadata an organization's spending is told apart."""
 
-    list_display = ("organization", "tags_shown", "rolled_up")
+    list_display = ("organization", "tags_shown", "done")
     list_select_related = ("organization",)
     search_fields = ("organization__slug",)
     ordering = ("organization__slug",)
@@ -276,18 +277,31 @@ class ReportTagsPage(Page):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("organization",) if obj else ()
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With how far the worker is that tells them apart."""
+        until = Mark.objects.filter(name="tags").values("until")
+        return super().get_queryset(request).annotate(until=Subquery(until))
+
     @display(description="Tags")
     def tags_shown(self, row: ReportTags) -> str:
         """All of them."""
         return ", ".join(row.names)
 
+    @display(description="Told apart")
+    def done(self, row: Any) -> str:
+        """Since the month before they were named, once the worker has made its days again; or how far it is."""
+        if not row.rolled_up or row.until is None:
+            return _("waits for the worker")
+        if timezone.now() - row.until <= LATE:
+            return _("up to now")
+        return _("until %(moment)s UTC, going on") % {"moment": f"{row.until:%Y-%m-%d %H:%M}"}
+
 
 # --- what only the product writes -------------------------------------------------------------------
 
 
-@admin.register(Hold)
 class HoldPage(Record):
-    """Requests that are open at this moment, and what they may come to."""
+    """Requests that are open at this moment, and what they may come to. Whoever can end them registers it."""
 
     list_display = (
         "created_at",
@@ -339,6 +353,7 @@ class LeasePage(Record):
     """Gateway processes, whose holds the others resolve when they fall silent, and the worker that helps with it."""
 
     list_display = ("host", "pid", "kind", "state", "started_at", "heartbeat_at")
+    codes = ("pid",)
     ordering = ("-started_at",)  # those that live would change places with every beat
     search_fields = ()
 
@@ -425,17 +440,22 @@ class RetentionPage(NeverDeleted, Page):
         """Beside the running one."""
         return "all" if row.months is None else str(row.months)
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With the last month that was dropped, how many were, and their rows."""
+        of = DroppedMonth.objects.filter(table=OuterRef("pk")).order_by().values("table")
+        sums = {"last": Max("month"), "months_gone": Count("pk"), "rows_gone": Sum("rows")}
+        columns = {name: Subquery(of.annotate(**{name: one}).values(name)) for name, one in sums.items()}
+        return super().get_queryset(request).annotate(**columns)
+
     @display(description="Kept since")
-    def oldest(self, row: Retention) -> str:
+    def oldest(self, row: Any) -> str:
         """From which day on all rows are there."""
-        since = kept_since(row.table)
-        return f"{since:%Y-%m-%d}" if since else "the beginning"
+        return f"{first_kept(row.last):%Y-%m-%d}" if row.last else "the beginning"
 
     @display(description="Dropped")
-    def dropped(self, row: Retention) -> str:
+    def dropped(self, row: Any) -> str:
         """How many months, and rows, were dropped so far."""
-        found = DroppedMonth.objects.filter(table=row.table).aggregate(count=Count("pk"), rows=Sum("rows"))
-        return f"{found['count']} months, {found['rows']:,} rows" if found["count"] else "nothing"
+        return f"{row.months_gone} months, {row.rows_gone:,} rows" if row.months_gone else "nothing"
 
     @display(description="Months")
     def plan(self, row: Retention) -> str:

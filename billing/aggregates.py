@@ -6,7 +6,9 @@
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.translation import gettext as _
 
 from accounts.models import Organization
 
@@ -148,6 +150,7 @@ class TagRollup(Spent):
         indexes = [
             models.Index(fields=["organization", "tag", "span", "starts_at"], name="spend_by_tag"),
             models.Index(fields=["span", "starts_at"], name="spend_by_tag_made_again"),
+            models.Index(fields=["organization", "tag", "value", "span", "starts_at"], name="spend_by_value"),
         ]
 
 
@@ -165,13 +168,21 @@ class ReportTags(models.Model):
         help_text=f"Keys of metadata, {MOST_TAGS} at most. The values of each are told apart on Spend and in reports, "
         "from the month before this one on.",
     )
-    rolled_up = models.BooleanField(default=False, db_default=False, editable=False)
+    rolled_up = models.BooleanField(default=False, db_default=False, editable=False)  # or about to be: see `Mark`
 
     class Meta:
         verbose_name = verbose_name_plural = "tags of reports"
 
     def __str__(self) -> str:
         return f"{self.organization}: {', '.join(self.names)}"
+
+    def clean(self) -> None:
+        """Raises ValidationError for a tag that is none, and for one that is named twice."""
+        names = self.names or []
+        if any(name != name.strip() or not name for name in names):
+            raise ValidationError({"names": _("A tag is a key of metadata, without blanks around it.")})
+        if len(set(names)) < len(names):
+            raise ValidationError({"names": _("Name each tag once.")})
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves; what is rolled up already is rolled up by these tags, too."""

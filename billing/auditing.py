@@ -13,7 +13,8 @@ All of a run is read in one snapshot, so what settles meanwhile is no error. A r
   closed month is what it was when it was closed, what re-pricing posted is what its runs came to, and prepaid balances
   are their credits, less what was charged (`billing/credit/balances.py`). A day's rollups are
   what the ledger says of it, with what was posted late to a later month, and its hours together what the day says; an
-  hour is compared with its usage rows once, when it no longer changes.
+  hour is compared with its usage rows once, when it no longer changes. Days by end user and tag are dozens of times
+  as many rows: of the last 34 days one a run, in turn, comes to what that day by key does.
 - **Of months that were dropped** no generation is compared any more, but their rollups with the ledger as all others,
   and what is kept of them with what their rows came to.
 - **The audit log** (`accounts/log.py`) is sealed in blocks as the ledger is: those that are new, and two a run.
@@ -244,6 +245,52 @@ select organization, coalesce(u.charge, 0), coalesce(u.requests, 0), coalesce(r.
    and not exists (select from billing_latehour where hour = %(start)s)
  order by 1, model, provider limit %(most)s
 """
+# The same by end user (the tag without a name) and by each tag that is told apart, of whatever value.
+HOUR_OF_TAGS = """
+with rolled as (
+    select organization, tag, model, provider, sum(charge) as charge, sum(requests) as requests
+      from billing_tagrollup t
+     where span = 'hour' and starts_at = %(start)s
+       and (tag = '' or exists (select from billing_reporttags r
+                                 where r.organization_id = t.organization and r.rolled_up and t.tag = any(r.names)))
+     group by 1, 2, 3, 4
+), used as (
+    select u.organization, t.tag, u.model, u.provider, coalesce(sum(u.charge), 0) as charge, count(*) as requests
+      from billing_usage u
+      left join billing_reporttags r on r.organization_id = u.organization and r.rolled_up
+     cross join lateral (select '' as tag where u.end_user <> ''
+                          union all
+                         select distinct n from unnest(r.names) n where u.metadata->>n <> '') t
+     where u.id >= %(from_id)s and u.id < %(to_id)s and u.created_at >= %(start)s and u.created_at < %(end)s
+     group by 1, 2, 3, 4
+)
+select organization, coalesce(u.charge, 0), coalesce(u.requests, 0), coalesce(r.charge, 0), coalesce(r.requests, 0),
+       tag, model, provider
+  from rolled r full join used u using (organization, tag, model, provider)
+ where (r.charge, r.requests) is distinct from (u.charge, u.requests)
+   and not exists (select from billing_latehour where hour = %(start)s)
+ order by 1, tag, model, provider limit %(most)s
+"""
+# Days by tag beside days by key: of a day, an organization and a tag that are there at all.
+TAGGED = """
+with told as (
+    select starts_at as day, organization, tag, project, key, model, provider, sum(charge) as charge,
+           sum(requests) as requests
+      from billing_tagrollup where span = 'day' and starts_at = any(%(days)s) group by 1, 2, 3, 4, 5, 6, 7
+), keys as (
+    select t.day, s.organization, t.tag, s.project, s.key, s.model, s.provider, s.charge, s.requests
+      from billing_spendrollup s
+      join (select distinct day, organization, tag from told) t
+        on t.day = s.starts_at and t.organization = s.organization
+     where s.span = 'day' and s.starts_at = any(%(days)s)
+)
+select (day at time zone 'UTC')::date, organization, coalesce(k.charge, 0), coalesce(k.requests, 0),
+       coalesce(t.charge, 0), coalesce(t.requests, 0), tag, key, model, provider
+  from told t full join keys k using (day, organization, tag, project, key, model, provider)
+ where (t.charge, t.requests) is distinct from (k.charge, k.requests)
+ order by 1, 2, tag, key, model, provider limit %(most)s
+"""
+TAGGED_IN_TURN, TAGGED_DAYS = 1, 34  # days a run, of the last
 
 
 class Found(NamedTuple):
@@ -589,6 +636,8 @@ def _rollups(run: Run) -> Iterator[Found]:
     for day, organization, *amounts, model, provider in cursor.fetchall():
         yield _rollup(f"keys and {day} of {organization}, {model} at {provider}", amounts)
 
+    cursor.execute("select until from billing_mark where name = 'tags'")
+    tagged = (cursor.fetchone() or (EPOCH,))[0]
     hours = {row.place.split()[1] for row in run.open_ones if row.place.startswith("hour ")}
     final = EPOCH + (until - EPOCH) // HOUR * HOUR - HOUR  # began so long ago that it no longer changes
     if final.isoformat() != state.get("hour") and final > EPOCH:
@@ -600,6 +649,24 @@ def _rollups(run: Run) -> Iterator[Found]:
         cursor.execute(HOUR_OF_USAGE, {"start": start, "end": start + HOUR, **ids, "most": MOST_FOUND})
         for organization, *amounts, model, provider in cursor.fetchall():
             yield _rollup(f"hour {hour} of {organization}, {model} at {provider}", amounts)
+        if start + HOUR > tagged:
+            continue
+        cursor.execute(HOUR_OF_TAGS, {"start": start, "end": start + HOUR, **ids, "most": MOST_FOUND})
+        for organization, *amounts, tag, model, provider in cursor.fetchall():
+            yield _rollup(f"hour {hour} of {organization}, {model} at {provider}, {_by(tag)}", amounts)
+
+    wrong = {row.place.split()[1] for row in run.open_ones if row.place.startswith("tags ")}
+    days = {datetime.fromisoformat(day).replace(tzinfo=UTC) for day in wrong}
+    turn = state.get("tagged", 0)
+    state["tagged"] = turn + TAGGED_IN_TURN
+    days |= {_day(spent) - (1 + (turn + more) % TAGGED_DAYS) * DAY for more in range(TAGGED_IN_TURN)}
+    cursor.execute(TAGGED, {"days": sorted(days), "most": MOST_FOUND})
+    for day, organization, *amounts, tag, key, model, provider in cursor.fetchall():
+        yield _rollup(f"tags {day} of {organization}, {key}: {model} at {provider}, {_by(tag)}", amounts)
+
+
+def _by(tag: str) -> str:
+    return f"by tag {tag}" if tag else "by end user"
 
 
 def _dropped(cursor: CursorWrapper) -> Iterator[Found]:

@@ -10,6 +10,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # How far the clock of an id's maker and the database's may be apart: past it a process takes no work.
 CLOCKS_APART = timedelta(minutes=1)
 
+_FREE = 0xFFFFFFFFFFFF_0FFF_3FFFFFFFFFFFFFFF  # the bits that are not those of version and variant
+_FIXED = 0x7 << 76 | 0b10 << 62
 # Unique is all an id must be; who may see what it names is checked. One draw from the system a process is enough.
 _noise = Random(os.urandom(32))  # noqa: S311 - see above
 
@@ -19,7 +21,7 @@ def new_hex() -> str:
 
     48 bits of Unix milliseconds, then 74 random bits. Text is made, compared and hashed for less than `UUID`.
     """
-    return f"{time.time_ns() // 1_000_000:012x}7{_noise.getrandbits(12):03x}{0b10 << 62 | _noise.getrandbits(62):016x}"
+    return f"{(time.time_ns() // 1_000_000 << 80 | _noise.getrandbits(80)) & _FREE | _FIXED:032x}"
 
 
 def new_id() -> UUID:

@@ -510,7 +510,7 @@ class Status(models.TextChoices):
 
     COMPLETED = "completed", "Completed"
     FAILED = "failed", "Failed"  # the provider, before or after output began
-    CANCELLED = "cancelled", "Cancelled"  # the client left, or its key was revoked
+    CANCELLED = "cancelled", "Cancelled"  # the client left, its key was revoked, or somebody cut it off
     ABANDONED = "abandoned", "Abandoned"  # our process died; what the provider billed is unknown
 
 
@@ -579,6 +579,8 @@ class Usage(models.Model):
     arithmetic = models.JSONField(default=list)  # [{item, quantity, cost, charge}], rates in dollars
     created_at = models.DateTimeField()
     settled_at = models.DateTimeField()
+    request_id = models.UUIDField(null=True)  # the answer's x-request-id: UUIDv7 of its arrival
+    queue_ms = models.IntegerField(null=True)  # from its arrival to where `duration_ms` begins
     plan = models.JSONField(null=True)  # where it could go and why; see `routing.planning.plan`
 
     class Meta:
@@ -632,6 +634,8 @@ class Attempt(models.Model):
     credential = models.UUIDField(null=True)  # by which the provider knew us
     prompt_tokens = models.IntegerField(null=True)  # as the provider counted; estimated where it did not
     completion_tokens = models.IntegerField(null=True)
+    offset_ms = models.IntegerField(null=True)  # from the beginning of `Usage.duration_ms` to the dial
+    connect_ms = models.IntegerField(null=True)  # of the dial, for a new connection; 0: there was one
 
     class Meta:
         indexes = [models.Index(fields=["generation"], name="attempt_by_generation")]  # a generation's page

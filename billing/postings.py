@@ -105,10 +105,10 @@ days as ({_SPLIT.format(entries="billing_ledgerentry")} where e.generation = %(g
 """
 _OF_DAYS = f"""
 with head as (
-    select max(last_id) as id, max(sealed_at) as sealed_at from billing_ledgerblock
+    select coalesce(max(last_id), -9223372036854775808) as id, max(sealed_at) as sealed_at from billing_ledgerblock
 ), fresh as materialized (
     select l.* from billing_ledgerentry l
-     where l.id > coalesce((select id from head), -9223372036854775808) order by l.id limit %(most)s + 1
+     where l.id > (select id from head) order by l.id limit %(most)s + 1  -- no expression: the rows' policy comes first
 ), left_out as (
     select case when count(*) > %(most)s then coalesce((select sealed_at from head), min(created_at)) end as since
       from fresh

@@ -17,7 +17,7 @@ from billing.models import Quarantined, Repricing, TariffVersion
 from billing.repricing import COUNTS, Look, repriced
 from billing.tokens import LARGEST, Tokens
 
-INPUTS = ("cached", "audio_input", "image_input", "video_input")
+INPUTS = ("cached", "cache_write_5m", "cache_write_1h", "audio_input", "image_input", "video_input")
 NO_TOKENS = ("web_searches", "images", "seconds")
 OUTPUTS = ("reasoning", "audio_output", "image_output")
 

@@ -184,15 +184,18 @@ def counted(run: Repricing) -> dict[Key, Sums]:
 
 
 class Look:
-    """One look at the rows of a run: `sums` by organization and day, `digest` over all of them, from `digest` on."""
+    """One look at the rows of a run: `sums` by organization and day, `digest` over all of them, from `digest` on.
 
-    def __init__(self, run: Repricing, digest: str) -> None:
+    `prices`: of a version that is not saved; else they are the version's.
+    """
+
+    def __init__(self, run: Repricing, digest: str, prices: Prices | None = None) -> None:
         self.run = run
         self.sums: defaultdict[Key, Sums] = defaultdict(Sums)
         self.digest = digest or hashlib.sha256(f"version {run.version_id}".encode()).hexdigest()
         self.seen = 0
         self.last: UUID | None = None
-        self._own = _prices(run.version)
+        self._own = _prices(run.version) if prices is None else prices
         self._terms: defaultdict[UUID, list[Terms]] = defaultdict(list)  # by organization, newest first
         for term in Terms.objects.filter(Q(tariff=None) | Q(tariff=_tariff(run))).order_by("-effective_from"):
             self._terms[term.organization_id].append(term)

@@ -63,7 +63,12 @@ class DroppedMonth(models.Model):
 def kept_since(table: str = KeptTable.USAGE) -> datetime | None:
     """The first moment whose rows are all there; None: nothing was dropped."""
     last: date | None = DroppedMonth.objects.filter(table=table).aggregate(last=models.Max("month"))["last"]
-    return None if last is None else datetime.combine((last + timedelta(days=32)).replace(day=1), time(), UTC)
+    return None if last is None else first_kept(last)
+
+
+def first_kept(last: date) -> datetime:
+    """The first moment that is kept where `last` is the last month that was dropped."""
+    return datetime.combine((last + timedelta(days=32)).replace(day=1), time(), UTC)
 
 
 def is_kept(first: date, table: str = KeptTable.USAGE) -> bool:

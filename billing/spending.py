@@ -209,7 +209,11 @@ TOLD = ("end_user", "tag")
 # What stands for a group of each dimension in an address.
 MEANT = {name: f"lines.{name}::text" for name in DIMENSIONS} | dict.fromkeys(TOLD, "lines.value")
 
-_SUMMED = SPENT
+# What pages show of it; each further sum of a line is a tenth of a statement's time.
+SHOWN = (
+    *("requests", "prompt_tokens", "completion_tokens", "web_searches", "images", "seconds"),
+    *("charge", "provider_cost", "unpriced", "uncosted"),
+)
 _BEFORE = ("requests", "charge", "provider_cost")
 _MONEY = ("charge", "provider_cost")
 
@@ -218,18 +222,26 @@ def _sum(name: str, when: str) -> str:
     return f"coalesce(sum({name}) filter (where {when}), 0)::{'numeric' if name in _MONEY else 'bigint'}"
 
 
-_SUMS = ", ".join(
-    [f"{_sum(name, 'now')} as {name}" for name in _SUMMED]
-    + [f"{_sum(name, 'not now')} as {name}_before" for name in _BEFORE]
-)
-_NAMES = ", ".join(f"lines.{name}" for name in (*_SUMMED, *(f"{name}_before" for name in _BEFORE)))
+def _sums(names: Iterable[str]) -> str:
+    return ", ".join(
+        [f"{_sum(name, 'now')} as {name}" for name in names]
+        + [f"{_sum(name, 'not now')} as {name}_before" for name in _BEFORE]
+    )
+
+
+def _fields(names: Iterable[str]) -> list[str]:
+    """What `Sums` calls them, and those of the range before."""
+    return [_FIELDS.get(name, name) for name in (*names, *(f"{name}_before" for name in _BEFORE))]
+
+
+_FIELDS = {"provider_cost": "cost", "provider_cost_before": "cost_before"}
 _FILED = ("requests", "prompt_tokens", "completion_tokens", "charge", "provider_cost")
 _OPERATORS = ("provider_cost", "margin", "uncosted", "provider_cost_before")
 FURTHER = COUNTS[2:]  # what few calls have, beside tokens
 
 # The rows of both ranges; those of the one before are moved onto the days that they are compared with.
 _ROWS = """
-rows as (
+rows as {how}(
     select r.*, starts_at >= %(begin)s as now,
            case when starts_at >= %(begin)s then starts_at else starts_at + %(shift)s::interval end as moment
       from {rollups} r
@@ -253,8 +265,8 @@ _VALUES = f"""(
                              and t.starts_at = d)))
 )"""  # noqa: S608 - names of columns
 _LINES = """
-with {rows}, found as (
-    select {columns}, {sums} from rows where moment < %(end)s group by {places}
+with {rows}{dearest}, found as (
+    select {columns}, {sums} from rows where moment < %(end)s{among} group by {places}
 ), lines as (
     select * from found lines order by {order} limit %(most)s
 )
@@ -262,9 +274,17 @@ select {shown}
   from lines {joins}
  order by {order}
 """
+# Which values are in the first lines, found with two sums alone; the other sums are then made of their rows, for which
+# there is an index (`TagRollup`): of a month there may be as many values as rows, and a group of its own for each.
+_DEAREST = f""", dearest as materialized (
+    select {{columns}}, {_sums(("requests", "charge"))} from rows lines where moment < %(end)s
+     group by {{places}} order by {{order}} limit %(most)s
+)"""  # noqa: S608 - names of columns
+_AMONG = """ and (value = any(array(select value from dearest))
+                  or value is null and exists (select from dearest where value is null))"""
 _BY_TIME = """
 with {rows}
-select {moment}, {sums} from rows group by grouping sets ((1), ()) order by 1
+select {moment}, {sums} from rows group by 1 order by 1
 """
 _JOINS = {
     "organization": "left join accounts_organization o on o.id = lines.organization",
@@ -339,37 +359,47 @@ def values(days: Days, whose: Whose, by: Iterable[str], most: int = 0) -> dict[s
     }
 
 
-def _rows(whose: Whose, by: Iterable[str]) -> str:
+def _rows(whose: Whose, by: Iterable[str], how: str = "") -> str:
     told = whose.told(by) is not None
     of_one = " and value = %(value)s" if whose.end_user is not None or whose.value is not None else ""
-    return _ROWS.format(rollups=_VALUES if told else "billing_spendrollup", where=whose.where() + of_one)
+    return _ROWS.format(how=how, rollups=_VALUES if told else "billing_spendrollup", where=whose.where() + of_one)
 
 
-def _statement(whose: Whose, by: Sequence[str], shown: str) -> str:
+def _statement(whose: Whose, by: Sequence[str], shown: str, sums: Iterable[str], *, few: bool) -> str:
+    """SQL of lines with `sums`; `few`: they are some hundred at most."""
     columns = {name: sql for one in by for name, sql in DIMENSIONS[one].columns.items()}
-    times = [f"lines.{name}" for name in by if name in TIMES]
+    times = [name for name in by if name in TIMES]
+    # Those that are told apart by nothing else are in one order all the same.
+    order = [*times, "charge desc", "requests desc", *columns]
+    made = {
+        "columns": ", ".join(f"{sql} as {name}" for name, sql in columns.items()),
+        "places": ", ".join(str(place) for place in range(1, len(columns) + 1)),
+    }
+    among = few and not set(TOLD).isdisjoint(by)
     return _LINES.format(
-        rows=_rows(whose, by),
-        columns=", ".join(f"{sql} as {name}" for name, sql in columns.items()),
-        sums=_SUMS,
-        places=", ".join(str(place) for place in range(1, len(columns) + 1)),
+        rows=_rows(whose, by, "not materialized " if among else ""),
+        dearest=_DEAREST.format(order=", ".join(order), **made) if among else "",
+        among=_AMONG if among else "",
+        sums=_sums(sums),
         shown=shown,
         joins=" ".join(join for name, join in _JOINS.items() if name in columns),
-        # Those that are told apart by nothing else are in one order all the same.
-        order=", ".join([*times, "lines.charge desc", "lines.requests desc", *(f"lines.{name}" for name in columns)]),
+        order=", ".join(f"lines.{one}" for one in order),
+        **made,
     )
 
 
-def lines(days: Days, whose: Whose, by: Sequence[str], most: int) -> list[Line]:
-    """What was spent, told apart by the dimensions `by` (one at least): at most `most` groups, by time if that is one
-    of them, and the dearest first. A group that spent in the range before alone is among them. Raises as `Whose.told`.
+def lines(days: Days, whose: Whose, by: Sequence[str], most: int, sums: Sequence[str] = SPENT) -> list[Line]:
+    """What was spent, told apart by the dimensions `by` (one at least): at most `most` groups, some hundred, by time if
+    that is one of them, and the dearest first. A group that spent in the range before alone is among them. `sums`:
+    which of them are made; the others are 0. Raises as `Whose.told`.
     """
     names = [f"{DIMENSIONS[name].name}, {MEANT[name]}" for name in by]
+    names += [f"lines.{name}" for name in (*sums, *(f"{name}_before" for name in _BEFORE))]
     with connection.cursor() as cursor:
-        cursor.execute(_statement(whose, by, ", ".join([*names, _NAMES])), values(days, whose, by, most))
+        cursor.execute(_statement(whose, by, ", ".join(names), sums, few=True), values(days, whose, by, most))
         found = cursor.fetchall()
-    width = 2 * len(by)
-    return [Line(row[:width:2], row[1:width:2], Sums(*row[width:])) for row in found]
+    width, fields = 2 * len(by), _fields(sums)
+    return [Line(row[:width:2], row[1:width:2], Sums(**dict(zip(fields, row[width:], strict=True)))) for row in found]
 
 
 def filed(
@@ -390,7 +420,7 @@ def filed(
     sums |= {name: f"lines.{name}" for name in more}
     numbers = (Column(name, Kind.DECIMAL, sql) for name, sql in sums.items() if not (tenants and name in _OPERATORS))
     layout = Layout("spend", (*columns.values(), *numbers), ())
-    made = _statement(whose, by, format.line(layout))
+    made = _statement(whose, by, format.line(layout), SPENT, few=False)
     return format(layout), f"select coalesce(string_agg(line, ''), ''), count(*) from ({made}) made(line)"  # noqa: S608 - SQL of ours
 
 
@@ -405,13 +435,18 @@ def lines_file(
     return None if count > most else [file.begin(), file.page(text), file.end()]
 
 
-def by_time(days: Days, whose: Whose, unit: str) -> tuple[Sums, dict[date, Sums]]:
-    """Everything together, and by `unit`, day or month, of those days; units of the range before beside them."""
-    statement = _BY_TIME.format(rows=_rows(whose, ()), moment=DIMENSIONS[unit].columns[unit], sums=_SUMS)
+def by_time(days: Days, whose: Whose, unit: str, sums: Sequence[str] = SPENT) -> tuple[Sums, dict[date, Sums]]:
+    """Everything together, and by `unit`, day or month, of those days; units of the range before beside them. `sums`:
+    which of them are made; the others are 0.
+    """
+    statement = _BY_TIME.format(rows=_rows(whose, ()), moment=DIMENSIONS[unit].columns[unit], sums=_sums(sums))
     with connection.cursor() as cursor:
         cursor.execute(statement, values(days, whose, (unit,)))
-        found = {row[0]: Sums(*row[1:]) for row in cursor.fetchall()}
-    return found.pop(None), {start: sums for start, sums in found.items() if start <= days.last}
+        rows = cursor.fetchall()
+    fields = _fields(sums)
+    total = Sums(**{name: sum((row[at] for row in rows), getattr(Sums(), name)) for at, name in enumerate(fields, 1)})
+    found = {row[0]: Sums(**dict(zip(fields, row[1:], strict=True))) for row in rows}
+    return total, {start: made for start, made in found.items() if start <= days.last}
 
 
 def rolled_up_until() -> datetime | None:
@@ -475,12 +510,19 @@ select coalesce(sum(charge), 0), coalesce(sum(provider_cost), 0), count(*)
   from billing_usage
  where id >= %(from_id)s and id < %(to_id)s and created_at >= %(begin)s and created_at < %(end)s{where}
 """
-_PENDING = """
+# In the order of ids, so that it begins behind the last block however many rows the planner expects there; and by a
+# value, since of an expression a row's policy is asked first, of all rows. Of more than are looked at some may be of
+# these days.
+_PENDING = f"""
+with fresh as materialized (
+    select organization, coalesce(late_of, (created_at at time zone 'UTC')::date) as day from billing_ledgerentry
+     where id > (select coalesce(max(last_id), -9223372036854775808) from billing_ledgerblock)
+     order by id limit {ADDED_UP_AT_ONCE}
+)
 select exists (select from billing_latehour where hour >= %(begin)s and hour < %(end)s)
-    or exists (select from billing_ledgerentry
-                where id > coalesce((select max(last_id) from billing_ledgerblock), -9223372036854775808)
-                  and coalesce(late_of, (created_at at time zone 'UTC')::date) between %(first)s and %(last)s{where})
-"""
+    or exists (select from fresh where day between %(first)s and %(last)s{{where}})
+    or (select count(*) = {ADDED_UP_AT_ONCE} from fresh)
+"""  # noqa: S608 - a number of ours
 
 
 def books(days: Days, organization: UUID | None, *, thoroughly: bool = False) -> Books | None:

@@ -43,6 +43,11 @@ class Tokens(Struct, frozen=True):
         """Prompt and completion together."""
         return self.prompt + self.completion
 
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is counted but prompt and completion, as of most."""
+        return self == Tokens(self.prompt, self.completion)
+
     def replaced(self, **counts: int) -> "Tokens":
         """These with some counts of others."""
         return replace(self, **counts)

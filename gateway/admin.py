@@ -8,30 +8,48 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
+from django.utils.html import format_html
 from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
+from accounts.access.access import access_of
 from accounts.access.table import Verb
 from accounts.admin import ApiKeyPage, NewKeyForm
 from accounts.console import Page, ReadOnly, RelatedFilter
 from accounts.log import Action, log
 from accounts.models import ApiKey
-from billing.admin import BudgetPage, SubjectForm
-from billing.models import Budget, Delivery, ExportSchedule, Recipient, StoredExport
+from billing.admin import HoldPage, SubjectForm
+from billing.models import Budget, Delivery, ExportSchedule, Hold, Limit, Recipient, StoredExport, TariffVersion
 from gateway.configuration.allowed import endpoint_objection, model_objection
+from gateway.console.changing.change_sets import ChangeSetPage
+from gateway.console.changing.drafted_pages import (
+    DraftedBudgetPage,
+    DraftedLimitPage,
+    DraftedPolicyPage,
+    DraftedVersionPage,
+)
+from gateway.console.cuts import cuts_any
+from gateway.console.payloads import PayloadPage
 from gateway.console.recipients import DeliveryPage, RecipientPage
 from gateway.console.refused import RefusedCountPage, RefusedPage
 from gateway.console.schedules import SchedulePage, StoredExportPage
 from gateway.console.words import translate_names
 from gateway.files.store import file_id, parse_id
-from gateway.models import Refused, RefusedCount, StoredFile
+from gateway.models import ChangeSet, Payload, Refused, RefusedCount, StoredFile
+from routing.models import Policy
 
 admin.site.register(Recipient, RecipientPage)
 admin.site.register(Delivery, DeliveryPage)
 admin.site.register(ExportSchedule, SchedulePage)
 admin.site.register(StoredExport, StoredExportPage)
+admin.site.register(Payload, PayloadPage)
 admin.site.register(Refused, RefusedPage)
 admin.site.register(RefusedCount, RefusedCountPage)
+admin.site.register(ChangeSet, ChangeSetPage)
+admin.site.register(Limit, DraftedLimitPage)
+admin.site.register(TariffVersion, DraftedVersionPage)
+admin.site.register(Policy, DraftedPolicyPage)
 
 
 class Allowed:
@@ -81,10 +99,28 @@ class CheckedBudgetForm(SubjectForm):
 
 
 @admin.register(Budget)
-class CheckedBudgetPage(BudgetPage):
+class CheckedBudgetPage(DraftedBudgetPage):
     """Budgets."""
 
     form = CheckedBudgetForm
+
+
+@admin.register(Hold)
+class OpenRequestPage(HoldPage):
+    """Requests that are open at this moment, kept fresh while somebody looks, each with a way to end it."""
+
+    list_before_template = "admin/live_list.html"
+    concealed = ("process",)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """The way to end one is for who may end any."""
+        shown = super().get_list_display(request)
+        return [*shown, "end"] if cuts_any(access_of(request)) else shown
+
+    @display(description="")
+    def end(self, hold: Hold) -> str:
+        """Leads to where it is cut off."""
+        return format_html('<a class="text-link" href="{}">Cut off</a>', reverse("cut_request", args=[hold.pk]))
 
 
 @admin.register(StoredFile)
@@ -97,12 +133,7 @@ class FilePage(ReadOnly, Page):
     search_help_text = "A file's id, name, project or organization"
     ordering = ("-id",)
     actions = ()  # deleting is everybody's
-    fields = (
-        ("api_id", "filename"),
-        ("project", "key"),
-        ("purpose", "media_type", "size"),
-        ("created_at", "expires_at"),
-    )
+    fields = ("api_id", "filename", "project", "key", "purpose", "media_type", "size", "created_at", "expires_at")
     readonly_fields = ("api_id", "size")
 
     @display(description="Id", ordering="id")

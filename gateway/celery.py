@@ -50,6 +50,7 @@ app.conf.beat_schedule = {
     "audit": {"task": "billing.audit", "schedule": Every(60.0), "options": {"expires": 60}},
     "alerts": {"task": "gateway.alert", "schedule": Every(30.0), "options": {"expires": 30}},
     "exports": {"task": "gateway.store_exports", "schedule": Every(300.0), "options": {"expires": 300}},
+    "payloads": {"task": "gateway.purge_payloads", "schedule": Every(60.0), "options": {"expires": 60}},
     "refused": {"task": "gateway.prune_refused", "schedule": Every(60.0), "options": {"expires": 60}},
     # Whether it is due says PRICES_HOURS.
     "price list": {"task": "routing.fetch_price_list", "schedule": Every(600.0), "options": {"expires": 600}},

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from typing import Any
 
 from django.conf import settings
@@ -10,8 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from accounts.sign_in.factors import OPERATORS, OPTIONAL, REQUIRED
 from accounts.sign_in.groups import BadMapping, read_mapping
+from gateway.changes.models import Kind
 from routing.base_url import BadUrl, parse_base_url
 from routing.egress import parse_allow
+
+ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 
 @register(Tags.security)
@@ -82,6 +86,24 @@ def the_default_dialect_exists(app_configs: Any, **kwargs: Any) -> list[CheckMes
         return []
     known = ", ".join(settings.DIALECTS)
     return [Error(f"DEFAULT_DIALECT is {settings.DEFAULT_DIALECT!r}.", hint=f"Use {known}.", id="gateway.E006")]
+
+
+@register()
+def the_public_address_is_one(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for a PUBLIC_URL that is no origin: pages are told it, and browsers let them call it."""
+    if not settings.PUBLIC_URL or ORIGIN.fullmatch(settings.PUBLIC_URL):
+        return []
+    hint = "Write scheme://host or scheme://host:port, such as https://gateway.example."
+    return [Error(f"PUBLIC_URL is {settings.PUBLIC_URL!r}.", hint=hint, id="gateway.E011")]
+
+
+@register()
+def what_needs_a_second_person_is_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """An error for a word in SECOND_PERSON that stands for nothing: nobody would be asked."""
+    known = (*Kind.values, "repricing")
+    unknown = sorted(set(settings.SECOND_PERSON).difference(known))
+    told = f"SECOND_PERSON names {', '.join(unknown)}."
+    return [Error(told, hint=f"Use {', '.join(known)}.", id="gateway.E012")] if unknown else []
 
 
 @register()

@@ -1,8 +1,12 @@
-"""What the API keeps of its own: files that clients upload, how often keys read the books, and what was refused."""
+"""What the API keeps of its own: files that clients upload, payloads, how often keys read the books, and what was
+refused.
+"""
 
 from django.db import models
 
 from accounts.models import Project
+from gateway.changes.models import Change as Change
+from gateway.changes.models import ChangeSet as ChangeSet
 
 
 class StoredFile(models.Model):
@@ -32,6 +36,46 @@ class StoredFile(models.Model):
 
     def __str__(self) -> str:
         return f"file-{self.id.hex} ({self.filename})"
+
+
+class Payload(models.Model):
+    """What was asked and answered in one generation, of a project that has it kept. Times are UTC.
+
+    Written by `gateway/process/payloads.py`, deleted by `gateway.purge_payloads`. No role that serves may read what is
+    in it but through `gateway_reveal_payload` (`gateway/sql/payloads.sql`): every query of the console defers it.
+    """
+
+    id = models.UUIDField(primary_key=True)  # the generation's
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    key = models.UUIDField()
+    created_at = models.DateTimeField()
+    prompt_bytes = models.BigIntegerField("prompt", help_text="As it was sent, in bytes.")
+    answer_bytes = models.BigIntegerField("answer", help_text="As it went out, in bytes.")
+    prompt = models.BinaryField()  # `accounts.sealing.seal_bytes` of what zlib has packed, for `payloads.place`
+    answer = models.BinaryField()
+
+    class Meta:
+        verbose_name = "kept payload"
+        indexes = [
+            models.Index(fields=["project", "created_at"], name="payloads_of_a_project"),  # the purging task
+            models.Index(fields=["organization", "-id"], name="payloads_by_organization"),  # the console's list
+        ]
+
+    def __str__(self) -> str:
+        return self.id.hex
+
+
+class PayloadDay(models.Model):
+    """How many bytes of payloads were kept for an organization on a `day` (UTC)."""
+
+    pk = models.CompositePrimaryKey("organization", "day")
+    organization = models.UUIDField()
+    day = models.DateField()
+    bytes = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.organization} {self.day}: {self.bytes}"
 
 
 class ReadCount(models.Model):

@@ -287,6 +287,7 @@ async def _dial(
             sent, hidden = replace(sent, events=VeiledEvents(sent.events, veil)), ()
         reader.understand(sent)
         reply = await process.upstream.dial(Dial(to, signed.headers, sent.body, hidden, attempt.fresh))
+        attempt.row.connect_ms = round(reply.opened_in * 1000)
         if reply.status == 401:
             process.signer.refused(provider.auth_style, secret, signed)
         return reply

@@ -7,6 +7,7 @@ requests). The API's own connections always speak as `app`, whatever the ORM doe
 
 import json
 import time
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import quote
 
@@ -76,6 +77,8 @@ def orm_database() -> dict[str, object]:
         bounds["statement_timeout"] = CONSOLE_STATEMENT_SECONDS
     options = dict(found.get("OPTIONS") or {})  # type: ignore[call-overload]
     words = [options.get("options", ""), *(f"-c {name}={seconds}s" for name, seconds in bounds.items())]
+    if DATABASE_ROLE == "console":
+        words.append("-c jit=off")  # a page is over before its statements' expressions are compiled
     options["options"] = " ".join(filter(None, words))
     return {
         **found,
@@ -112,6 +115,11 @@ FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 FILES_PROJECT_HOURLY_BYTES = env.int("FILES_PROJECT_HOURLY_BYTES", default=2 * 1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
 # What an organization may have kept of answers to requests with an Idempotency-Key in 24 hours; 0: as much as it likes.
+# What is kept of prompts and answers where a project wants that: days at most (0: never), bytes of each side of one
+# generation, and bytes of an organization in a day (UTC), sealed.
+PAYLOAD_DAYS_MOST = env.int("PAYLOAD_DAYS_MOST", default=30)
+PAYLOAD_BYTES = env.int("PAYLOAD_BYTES", default=256 * 1024)
+PAYLOAD_ORGANIZATION_BYTES = env.int("PAYLOAD_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
 IDEMPOTENCY_ORGANIZATION_BYTES = env.int("IDEMPOTENCY_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
@@ -119,6 +127,10 @@ MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
 # many seconds each, where the key does not say otherwise.
 DRAINS_AT_ONCE = env.int("DRAINS_AT_ONCE", default=200)
 DRAIN_SECONDS = env.float("DRAIN_SECONDS", default=120)
+# Of what somebody else than who drafted it has to approve: price, budget, limit, policy, repricing.
+SECOND_PERSON: list[str] = env.list("SECOND_PERSON", default=[])
+# Where the API is, as the console reaches it for a test request; empty: in the console's own process, if it is there.
+GATEWAY_URL = env.str("GATEWAY_URL", default="")
 # Who provides and bills, as statements and FOCUS files name them.
 ISSUER_NAME = env.str("ISSUER_NAME", default="Meterline")
 # What a scrape of /metrics must bear. Without it only this machine may scrape, and nobody through a proxy.
@@ -132,6 +144,13 @@ CORS_ALLOW_ORIGINS: list[str] = env.list("CORS_ALLOW_ORIGINS", default=["*"])
 BUILD = env.str("BUILD", default="") or time.strftime(
     "%Y%m%d-%H%M%S", time.gmtime(max(file.stat().st_mtime for file in (BASE_DIR / "gateway").rglob("*.py")))
 )
+# Where clients reach the API, as scheme://host[:port]: the console's pages tell it, and the playground calls it. Empty:
+# where the console is, if the same processes serve both.
+PUBLIC_URL = env.str("PUBLIC_URL", default="").rstrip("/")
+# The catalog of models is for everybody: at the list's prices, without who sells what.
+PUBLIC_CATALOG = env.bool("PUBLIC_CATALOG", default=False)
+# What a person's key of the console's playground may spend in a day, in dollars.
+PLAYGROUND_DOLLARS = Decimal(env.str("PLAYGROUND_DOLLARS", default="1"))
 # How many reverse proxies in front append to X-Forwarded-For. 0 means the socket's peer is the client.
 TRUSTED_PROXY_HOPS = env.int("TRUSTED_PROXY_HOPS", default=0)
 
@@ -170,6 +189,9 @@ INSTALLED_APPS = [
 
 # The console's alone: the API's lean handler runs no middleware.
 MIDDLEWARE = [
+    # First: also what goes wrong in those below is answered with them.
+    "gateway.console.refusals.RequestId",
+    "gateway.console.frame.SecurityHeaders",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -181,7 +203,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.console.sign_in.rules.SignInRules",
-    "gateway.console.frame.SecurityHeaders",
     "gateway.console.refusals.DatabaseRefusals",
 ]
 
@@ -233,6 +254,7 @@ SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
+CSRF_FAILURE_VIEW = "gateway.console.refusals.forged"
 
 # --- signing in to the console --------------------------------------------------------------------------------------
 # Who must have a second factor: nobody (`optional`), `operators`, or everybody (`required`).
@@ -279,10 +301,10 @@ UNFOLD = {
     "SHOW_HISTORY": True,
     "SHOW_LANGUAGES": True,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.frame.icon"}],
-    "SCRIPTS": ["gateway.console.frame.script"],
+    "SCRIPTS": ["gateway.console.frame.script", "gateway.console.frame.live"],
     "STYLES": ["gateway.console.frame.stylesheet"],
     "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
-    "DASHBOARD_CALLBACK": "gateway.console.frame.overview",
+    "DASHBOARD_CALLBACK": "gateway.console.overview.page.overview",
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
     "ACCOUNT": {"navigation": [{"title": "Sign-in and sessions", "link": "/console/me/"}]},
 }

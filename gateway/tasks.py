@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from celery import shared_task
+from django.conf import settings
 from django.db import connection
 
 from billing.crossings import note_crossings
@@ -11,6 +12,7 @@ from gateway.alerts.delivering import deliver
 from gateway.storage.storing import store_due
 from routing.outside import outside
 
+PURGED_AT_ONCE = 1_000
 REFUSED_KEPT = 1_000  # of an organization, and of those without a key
 REFUSED_DAYS = timedelta(days=7)
 REFUSED_MINUTES = timedelta(days=30)
@@ -48,6 +50,16 @@ def prune_refused() -> None:
         cursor.execute(OLD_OF_NOBODY, [REFUSED_KEPT])
         cursor.execute("delete from gateway_refused where id < %s", [first_id(now - REFUSED_DAYS)])
         cursor.execute("delete from gateway_refusedcount where minute < %s", [now - REFUSED_MINUTES])
+
+
+@shared_task(name="gateway.purge_payloads")  # type: ignore[untyped-decorator]
+def purge_payloads() -> None:
+    """Deletes the payloads that are kept no longer, some at a time so that nothing is locked for long."""
+    gone = PURGED_AT_ONCE
+    while gone == PURGED_AT_ONCE:
+        with connection.cursor() as cursor:
+            cursor.execute("select gateway_purge_payloads(%s, %s)", [settings.PAYLOAD_DAYS_MOST, PURGED_AT_ONCE])
+            ((gone,),) = cursor.fetchall()
 
 
 @shared_task(name="gateway.alert")  # type: ignore[untyped-decorator]

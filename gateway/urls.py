@@ -108,5 +108,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(rf"^(v1|api|{'|'.join(UNVERSIONED)})(/(?s:.*))?$", UnknownPath.as_view()),
 ]
 if settings.SERVE != "gateway":
-    handler403, handler404 = "gateway.console.refusals.forbidden", "gateway.console.refusals.not_found"
+    handler400, handler403 = "gateway.console.refusals.not_understood", "gateway.console.refusals.forbidden"
+    handler404, handler500 = "gateway.console.refusals.not_found", "gateway.console.refusals.broken"
     urlpatterns.append(path("", include("gateway.console.urls")))

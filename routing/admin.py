@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
@@ -20,15 +21,14 @@ from accounts.sealing import CannotOpen
 from billing.models import BillFetch, BillSource, Budget, PriceList, Reconciliation
 from routing import provider_secret
 from routing.console.bills import BillFetchPage, BillSourcePage
-from routing.console.policies import ChoiceWeightPage, PolicyPage
+from routing.console.policies import ChoiceWeightPage
 from routing.console.price_lists import PriceListPage
 from routing.console.reconciliations import ReconciliationPage
 from routing.egress import objection
-from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Policy, Provider
+from routing.models import AuthStyle, ChoiceWeight, Credential, Model, Offer, Provider
 from routing.models.prices import lacks, warnings
 from routing.starter.vendors import SERVICES, VENDORS, vendor_at
 
-admin.site.register(Policy, PolicyPage)
 admin.site.register(ChoiceWeight, ChoiceWeightPage)
 admin.site.register(PriceList, PriceListPage)
 admin.site.register(BillSource, BillSourcePage)
@@ -49,7 +49,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
 
     class Meta:
         model = Credential
-        fields = ("name", "secret", "active")
+        fields = ("name", "secret", "active", "billed_as")
 
     def __init__(self, *args: Any, provider: Provider, **kwargs: Any) -> None:
         """`provider`: what is typed beside it, once that has been cleaned."""
@@ -70,7 +70,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         What was not typed is not written: the instance was read before the provider was saved, which may have
         emptied it.
         """
-        credential, columns = self.instance, ["name", "active"]
+        credential, columns = self.instance, ["name", "active", "billed_as"]
         if self.cleaned_data["secret"]:
             credential.provider = Provider.objects.get(pk=credential.provider_id)
             credential.put(self.cleaned_data["secret"])
@@ -95,7 +95,7 @@ class CredentialRows(Rows):
     model = Credential
     form = CredentialForm
     formset = CredentialForms
-    fields = ("name", "secret", "stored", "active")
+    fields = ("name", "secret", "stored", "billed_as", "active")
     ordering = ("name",)
     readonly_fields = ("stored",)
 
@@ -136,6 +136,7 @@ class ProviderPage(Page):
     """Who sells, at which address, with which secrets."""
 
     add_form_template = "admin/routing/provider/add_form.html"
+    change_form_outer_after_template = "admin/routing/provider/test.html"
     list_display = ("slug", "name", "protocol", "base_url", "secrets", "active")
     list_filter = ("active", "protocol")
     search_fields = ("slug", "name", "base_url")
@@ -217,8 +218,11 @@ class ModelList(KeptList):
         """The rows of the page."""
         super().get_results(request)
         shown = {model.pk: model for model in self.result_list}
-        offers = Offer.objects.filter(model__in=shown, active=True)
-        lacking = lacks(offers)
+        # An offer for each tariff that the row of a model brought along.
+        offers = [Offer(model=model, tariff_id=tariff) for model in shown.values() for tariff in model.tariffs]
+        for number, offer in enumerate(offers):
+            offer.pk = number
+        lacking = lacks(offers, shown)
         for model in shown.values():
             model.unpriced = 0
         for offer in offers:
@@ -231,7 +235,7 @@ class OfferList(KeptList):
     def get_results(self, request: HttpRequest) -> None:
         """The rows of the page."""
         super().get_results(request)
-        lacking = lacks(self.result_list)
+        lacking = lacks(self.result_list, {offer.model_id: offer.model for offer in self.result_list})
         for offer in self.result_list:
             offer.lack = lacking.get(offer.pk, "")
 
@@ -259,7 +263,7 @@ class ModelPage(Page):
     ordering = ("slug",)
     inlines = (OfferRows,)
     fieldsets = (
-        (None, {"fields": ("slug", "name", "aliases", "published_on", "active")}),
+        (None, {"fields": ("slug", "name", "author", "description", "aliases", "published_on", "active")}),
         ("Sizes, in tokens", {"fields": ("context_length", "max_output")}),
         ("Choosing a model", {"fields": ("quality",)}),
         (
@@ -270,7 +274,9 @@ class ModelPage(Page):
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(offered=Count("offers", filter=Q(offers__active=True)))
+        active = Q(offers__active=True)
+        tariffs = ArrayAgg("offers__tariff", filter=active, default=[])
+        return super().get_queryset(request).annotate(offered=Count("offers", filter=active), tariffs=tariffs)
 
     @display(description="Offers", ordering="offered")
     def offer_count(self, model: Any) -> int:

@@ -65,12 +65,17 @@ def priced(model: Model, terms: tuple[Term, ...]) -> Model:
     found = _kept.get(place)
     # It holds on to both, so neither id can be another's while it is kept.
     if found is None:
-        free = never_written(model.output_modalities)
-        made = replace(model, offers=tuple(_offer(offer, terms, free) for offer in model.offers))
+        made = repriced(model, terms)
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
         found = _kept[place] = model, terms, made
     return found[2]
+
+
+def repriced(model: Model, terms: Sequence[Term]) -> Model:
+    """The same, made for this one time: of a model that is kept nowhere."""
+    free = never_written(model.output_modalities)
+    return replace(model, offers=tuple(_offer(offer, terms, free) for offer in model.offers))
 
 
 def _offer(offer: Offer, terms: Sequence[Term], free: Sequence[str]) -> Offer:

@@ -59,9 +59,11 @@ class Access:
         pk = row.pk if isinstance(row, Model) else row
         return self.rows(model._base_manager.all(), verb).filter(pk=pk).exists()
 
-    def rows(self, queryset: QuerySet[Any], verb: Verb = Verb.VIEW) -> QuerySet[Any]:
-        """Those of `queryset` to which they may do it."""
-        model = queryset.model
+    def rows(self, queryset: QuerySet[Any], verb: Verb = Verb.VIEW, *, of: type[Model] | None = None) -> QuerySet[Any]:
+        """Those of `queryset` to which they may do it. `of`: the model whose rule counts, where what is looked at is
+        made of its rows and has its columns.
+        """
+        model = of or queryset.model
         if self.everywhere(model, verb):
             return queryset
         found = queryset.filter(self._condition(rule_of(model), self.organizations(model, verb)))

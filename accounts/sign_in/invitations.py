@@ -9,7 +9,7 @@ from secrets import token_urlsafe
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -134,7 +134,11 @@ def accept_anew(invitation: Invitation, password: str) -> User:
     email = invitation.email if invitation.mailed else ""
     user = User(username=invitation.email, email=email, is_staff=True)
     user.set_password(password)
-    user.save()
+    try:
+        with transaction.atomic():
+            user.save(force_insert=True)
+    except IntegrityError:  # two invitations of one address, at once: the other one has made the person
+        raise NotGood from None
     _take(invitation, user)
     return user
 

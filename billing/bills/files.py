@@ -63,12 +63,16 @@ class BadBill(Exception):
 
 
 class Bill(NamedTuple):
-    """What a bill says by cell, and the items that it tells of. `named_calls`, `named_credentials`: whether it does."""
+    """What a bill says by cell, and the items that it tells of. `named_calls`, `named_credentials`: whether it does.
+
+    `unnamed`: days and models of which something is of no credential, so that they are compared without.
+    """
 
     cells: Mapping[Cell, Side]
     told: frozenset[str]
     named_calls: bool
     named_credentials: bool
+    unnamed: frozenset[tuple[date, str]] = frozenset()
 
     @property
     def days(self) -> tuple[date, date]:
@@ -99,13 +103,14 @@ def read(form: Form, files: Sequence[tuple[str, bytes]]) -> Bill:
         raise BadBill(f"A bill in the form {form} is one file each of: {', '.join(wanted)}.")
     if not found:
         raise BadBill("There is nothing in it.")
-    # A credential counts only where every file names one for all that it has.
-    credentials = all(cell.credential for cell, _ in found)
+    # A credential counts only where every file names one for all that it has of a day and a model.
+    unnamed = frozenset((cell.day, cell.model) for cell, _ in found if not cell.credential)
     cells: dict[Cell, Side] = {}
     for cell, side in found:
-        place = cell if credentials else cell._replace(credential="")
+        place = cell._replace(credential="") if (cell.day, cell.model) in unnamed else cell
         cells[place] = plus(cells[place], side) if place in cells else side
-    bill = Bill(cells, frozenset(told), any(cell.call for cell in cells), credentials)
+    named = any(cell.credential for cell in cells)
+    bill = Bill(cells, frozenset(told), any(cell.call for cell in cells), named, unnamed)
     first, last = bill.days
     if (last - first).days >= MOST_DAYS:
         raise BadBill(f"It is of more than {MOST_DAYS} days.")

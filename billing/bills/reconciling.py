@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -82,8 +82,10 @@ def booked(
     }
 
     def cell(day: date, model: str, credential: UUID | None, call: str) -> Cell:
-        name = credentials.get(credential, str(credential)) if credential else ""
-        return Cell(day, model_name(form, model), name if bill.named_credentials else "", call)
+        called = model_name(form, model)
+        if not bill.named_credentials or credential is None or (day, called) in bill.unnamed:
+            return Cell(day, called, "", call)
+        return Cell(day, called, credentials.get(credential, str(credential)), call)
 
     calls: dict[Cell, int] = {}
     counts: dict[Cell, dict[str, int]] = {}
@@ -114,15 +116,22 @@ def booked(
     return found
 
 
-def reconcile(
+class Compared(NamedTuple):
+    """What comes of a comparison, not written down yet."""
+
+    made: Reconciliation
+    lines: list[Line]
+
+
+def compared(
     provider: str,
     form: Form,
     files: Sequence[tuple[str, bytes]],
     credentials: Mapping[UUID, str],
     by: str,
     days: tuple[date, date] | None = None,
-) -> Reconciliation:
-    """Compares the bill in `files` with the books, and writes down what comes of it. Raises BadBill, with nothing kept.
+) -> Compared:
+    """Compares the bill in `files` with the books. Raises BadBill. Long, so in no transaction of the caller's.
 
     `credentials`: what the provider's are called, as its bill calls them. `days`: what was asked for, both inclusive;
     else from the first one to the last that the bill has.
@@ -136,22 +145,35 @@ def reconcile(
     books = booked(provider, first, last, bill=bill, form=form, credentials=credentials)
     lines = compare(bill.cells, books, bill.told)
     told = [f"{name[:200]} {hashlib.sha256(data).hexdigest()}" for name, data in files]
+    made = Reconciliation(
+        provider=provider,
+        form=form.value,
+        files="\n".join(told),
+        first=first,
+        last=last,
+        made_by=by,
+        billed=sum((line.billed.cost for line in lines), Decimal(0)),
+        booked=sum((line.booked.cost for line in lines), Decimal(0)),
+        missing=sum((line.gap.missing for line in lines), Decimal(0)),
+        tokens=sum((line.gap.tokens for line in lines), Decimal(0)),
+        price=sum((line.gap.price for line in lines), Decimal(0)),
+    )
+    return Compared(made, lines)
+
+
+def keep(found: Compared) -> Reconciliation:
+    """Writes it down, with its lines, all or nothing."""
     with transaction.atomic():
-        made = Reconciliation.objects.create(
-            provider=provider,
-            form=form.value,
-            files="\n".join(told),
-            first=first,
-            last=last,
-            made_by=by,
-            billed=sum((line.billed.cost for line in lines), Decimal(0)),
-            booked=sum((line.booked.cost for line in lines), Decimal(0)),
-            missing=sum((line.gap.missing for line in lines), Decimal(0)),
-            tokens=sum((line.gap.tokens for line in lines), Decimal(0)),
-            price=sum((line.gap.price for line in lines), Decimal(0)),
-        )
-        ReconciliationLine.objects.bulk_create([_row(made, line) for line in lines], batch_size=1000)
-    return made
+        found.made.save(force_insert=True)
+        ReconciliationLine.objects.bulk_create([_row(found.made, line) for line in found.lines], batch_size=1000)
+    return found.made
+
+
+def reconcile(
+    provider: str, form: Form, files: Sequence[tuple[str, bytes]], credentials: Mapping[UUID, str], by: str
+) -> Reconciliation:
+    """Compares an uploaded bill, and writes down what comes of it. Raises BadBill, with nothing kept."""
+    return keep(compared(provider, form, files, credentials, by))
 
 
 def _row(made: Reconciliation, line: Line) -> ReconciliationLine:

@@ -59,7 +59,7 @@ class BillFetch(models.Model):
     """The bill of some days (UTC, both inclusive): fetched page by page, then compared as an uploaded one is.
 
     It may be stopped after any page, and goes on after the last one that was kept. `run` tells which worker has it: one
-    that was believed lost keeps nothing any more.
+    that was believed lost keeps nothing any more. `by_key`: the vendor is asked for the sums of each of its keys, too.
     """
 
     class State(models.TextChoices):
@@ -79,6 +79,7 @@ class BillFetch(models.Model):
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING, editable=False)
     stop = models.BooleanField(default=False, editable=False)
     run = models.IntegerField(default=0, editable=False)
+    by_key = models.BooleanField(default=False, db_default=False, editable=False)
     moved_at = models.DateTimeField(null=True, editable=False)  # when it was begun, or last kept a page
     error = models.CharField(max_length=300, blank=True, editable=False)
     made = models.ForeignKey(Reconciliation, on_delete=models.SET_NULL, null=True, related_name="+", editable=False)

@@ -24,7 +24,7 @@ from accounts.models import Organization
 from billing.alerts import NEAR
 from billing.console.spend import Asked, NoSuch, asked_for, change
 from billing.models import EACH, Budget, Period
-from billing.spending import Line, Sums, lines
+from billing.spending import SHOWN, Line, Sums, lines
 
 MOST_USERS = 100
 MOST_BUDGETS = 2_000  # lines of all of them together
@@ -72,7 +72,7 @@ def page(request: HttpRequest) -> HttpResponse:
     else:
         assert asked.whose.organization is not None  # or nobody would be told apart
         organization = Organization.objects.get(pk=asked.whose.organization)
-        found = lines(asked.days, asked.whose, ("end_user",), MOST_USERS + 1)
+        found = lines(asked.days, asked.whose, ("end_user",), MOST_USERS + 1, SHOWN)
         shown = found[:MOST_USERS] + _named(organization.pk, found, asked.whose.end_user)
         budgets = _budgets(organization.pk, [line.meant[0] for line in shown if line.meant[0] is not None])
         context |= {

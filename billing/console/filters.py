@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_time
+from django.utils.translation import gettext_lazy as _
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.contrib.filters.forms import RangeDateTimeForm
 
@@ -22,8 +23,12 @@ from billing.ids import CLOCKS_APART, first_id
 from billing.models import Basis, Status, Usage
 
 LOOK_BACK = timedelta(days=7)
-# For metadata, which has no index: one would halve the rate at which usage is written.
+SLOW_MS, SLOW_TO_BEGIN_MS = 30_000, 5_000
+# For what has no index, since one of metadata would halve the rate at which usage is written.
 LOOK_BACK_THROUGH_ALL = timedelta(days=1)
+UNINDEXED = ("metadata", "session", "end_user", "odd")
+# Under which names of metadata clients say which session or conversation a request is of.
+SESSIONS = ("session_id", "session", "conversation_id", "thread_id")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_INPUTS = ("created_at_from_0", "created_at_from_1", "created_at_to_0", "created_at_to_1")
 
@@ -51,14 +56,14 @@ class Range:
 
 def asked_range(asked: Mapping[str, str]) -> Range:
     """The range a query string asks for: a day alone is meant whole; the last days when it says nothing and
-    searches for nothing (the last one for metadata). Raises ValueError for what is no date or time.
+    searches for nothing (the last one for what has no index). Raises ValueError for what is no date or time.
     """
     from_day, from_time, to_day, to_time = (asked.get(name, "").strip() for name in TIME_INPUTS)
     start, end = _moment(from_day, from_time), _moment(to_day, to_time)
     if end and not to_time:
         end += timedelta(days=1)
     if not start and not end and not asked.get("q"):
-        start = timezone.now() - (LOOK_BACK_THROUGH_ALL if asked.get("metadata") else LOOK_BACK)
+        start = timezone.now() - (LOOK_BACK_THROUGH_ALL if any(map(asked.get, UNINDEXED)) else LOOK_BACK)
     return Range(start, end)
 
 
@@ -126,6 +131,7 @@ class StatusFilter(ChosenFilter):
 
     title = parameter_name = "status"
     BAD = "bad"
+    FAILED = (Status.FAILED, Status.ABANDONED)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         return [*Status.choices, (self.BAD, "Failed or abandoned")]
@@ -133,7 +139,7 @@ class StatusFilter(ChosenFilter):
     def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
         """Those that ended so."""
         if value == self.BAD:
-            return generations.filter(status__in=(Status.FAILED, Status.ABANDONED))
+            return generations.filter(status__in=self.FAILED)
         return super().narrow(generations, value)
 
 
@@ -144,6 +150,25 @@ class BasisFilter(ChosenFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         return Basis.choices
+
+
+class OddFilter(ChosenFilter):
+    """Those with something of unknown price, or that took long. No index knows them: of the last day, unless a time is
+    given.
+    """
+
+    title = _("what is odd")
+    parameter_name = "odd"
+    UNPRICED, SLOW = "unpriced", "slow"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(self.UNPRICED, _("Unpriced")), (self.SLOW, _("Slow: above 30 s, or 5 s to the first token"))]
+
+    def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
+        """Those that are so."""
+        if value == self.UNPRICED:
+            return generations.filter(Q(charge=None) | Q(arithmetic__contains=[{"charge": None}]))
+        return generations.filter(Q(duration_ms__gt=SLOW_MS) | Q(ttft_ms__gt=SLOW_TO_BEGIN_MS))
 
 
 class OrganizationFilter(ChosenFilter):
@@ -263,3 +288,17 @@ class MetadataFilter(NameFilter):
         if equals:
             return generations.filter(metadata__contains={name: value})
         return generations.filter(metadata__has_key=name)
+
+
+class SessionFilter(NameFilter):
+    """By the session or conversation that the client says in its metadata, under any of the usual names."""
+
+    title = "session"
+    parameter_name = "session"
+
+    def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:
+        """Those of that session."""
+        found = Q(pk__in=())
+        for name in SESSIONS:
+            found |= Q(metadata__contains={name: text})
+        return generations.filter(found)

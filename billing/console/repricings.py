@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from celery import current_app
+from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
 from django.db.models import F, Sum
@@ -11,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.decorators import display
@@ -25,7 +27,7 @@ SHOWN = 500  # organizations
 class RepricingPage(NeverDeleted, Page):
     """Re-pricings. One is asked for, counted by a worker, looked at, and applied, or not."""
 
-    list_display = ("created_at", "version", "first", "until", "state", "applied_at", "asked_by")
+    list_display = ("created_at", "version", "first", "until", "state_shown", "applied_at", "asked_by")
     list_select_related = ("version__tariff",)
     ordering = ("-pk",)
     search_fields = ()
@@ -34,7 +36,7 @@ class RepricingPage(NeverDeleted, Page):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         asked = ("version", "first", "until")
-        return (*asked, "created_at", "asked_by", "state", "applied_at", "applied_by", "digest") if obj else asked
+        return (*asked, "created_at", "asked_by", "state_shown", "applied_at", "applied_by", "digest") if obj else asked
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return self.get_fields(request, obj) if obj else ()
@@ -81,8 +83,13 @@ class RepricingPage(NeverDeleted, Page):
         return redirect("admin:billing_repricing_change", run)
 
     def apply(self, request: HttpRequest, run: int) -> HttpResponse:
-        """POST: has a worker post what it comes to, if its rows still come to that."""
-        self._asked(request, run)
+        """POST: has a worker post what it comes to, if its rows still come to that; where SECOND_PERSON has it so, not
+        for who asked for it.
+        """
+        asked_by = self._asked(request, run).values_list("asked_by", flat=True).get()
+        if "repricing" in settings.SECOND_PERSON and asked_by == request.user.get_username():
+            messages.error(request, _("Somebody else has to apply it."))
+            return redirect("admin:billing_repricing_change", run)
         self._send(request, "billing.apply_repricing", run, request.user.get_username())
         messages.info(request, f"Asked for at {timezone.now():%H:%M:%S} UTC. It counts once more, and then posts.")
         return redirect("admin:billing_repricing_change", run)
@@ -103,7 +110,7 @@ class RepricingPage(NeverDeleted, Page):
         transaction.on_commit(send)
 
     @display(description="State", label={"counted": "warning", "applied": "success"})
-    def state(self, run: Repricing) -> tuple[str, str]:
+    def state_shown(self, run: Repricing) -> tuple[str, str]:
         """How far it is."""
         return run.state, run.get_state_display()
 

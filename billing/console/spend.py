@@ -32,6 +32,7 @@ from billing.exports.xlsx_file import XlsxFile
 from billing.models import ReportTags
 from billing.spending import (
     DIMENSIONS,
+    SHOWN,
     TIMES,
     TOLD,
     Books,
@@ -148,7 +149,7 @@ def _day(text: str) -> date | None:
 
 def _whose(asked: Mapping[str, str]) -> Whose:
     """Narrowed by everything that is known of it: the rollups of a tenant are found at once, those of a key are not."""
-    organization, project, key = (_id(asked[name]) for name in ("organization", "project", "key"))
+    organization, project, key = (uuid_of(asked[name]) for name in ("organization", "project", "key"))
     if asked["organization"] and organization is None:
         organization = Organization.objects.filter(slug=asked["organization"]).values_list("pk", flat=True).first()
         if organization is None:
@@ -169,7 +170,8 @@ def _whose(asked: Mapping[str, str]) -> Whose:
     return Whose(organization, project, key, **texts)
 
 
-def _id(text: str) -> UUID | None:
+def uuid_of(text: str) -> UUID | None:
+    """The id that a text is; None for any other text."""
     try:
         return UUID(text)
     except ValueError:
@@ -225,9 +227,9 @@ def export(request: HttpRequest) -> HttpResponseBase:
 
 def _shown(asked: Asked, request: HttpRequest, now: datetime) -> dict[str, Any]:
     unit = "day" if asked.days.count <= MOST_BARS else "month"
-    total, units = by_time(asked.days, asked.whose, unit)
+    total, units = by_time(asked.days, asked.whose, unit, SHOWN)
     bars = _bars(asked, units, unit)
-    found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1)
+    found = lines(asked.days, asked.whose, asked.by, MOST_LINES + 1, SHOWN)
     thoroughly = "rows" in request.GET
     suggested = tags_of(asked.whose.organization) if asked.whose.told(asked.by) else ()
     return {

@@ -1,20 +1,27 @@
 -- Ends holds: by what the process knows (billing_settle) or, when the process died, without it (billing_resolve).
 
--- What a usage row's providers take. Mostly there is one; of a stream that one began and another continued, each line of
--- the arithmetic names its own.
-create or replace function billing_costs(p_usage billing_usage)
-returns table (provider text, cost numeric)
-language sql stable as $$
-    select p_usage.provider, p_usage.provider_cost where not coalesce(p_usage.arithmetic->0 ? 'provider', false)
+-- The postings of one closing transaction. There is always one to the tenant's account, be it of nothing. Mostly one
+-- provider takes something; of a stream that one began and another continued, each line of the arithmetic names its own.
+create or replace function billing_postings(
+    p_organization uuid, p_provider text, p_charge numeric, p_cost numeric, p_overrun numeric, p_arithmetic jsonb
+)
+returns table (debit text, credit text, amount numeric)
+language sql immutable as $$
+    select 'tenant:' || p_organization, 'revenue', coalesce(p_charge, 0)
     union all
-    select l->>'provider', sum((l->>'provider_cost')::numeric)
-      from jsonb_array_elements(p_usage.arithmetic) l
-     where p_usage.arithmetic->0 ? 'provider' and p_usage.provider_cost is not null
-     group by 1
+    select 'overrun', 'revenue', p_overrun where p_overrun > 0
+    union all
+    select 'cost', 'provider:' || p_provider, p_cost
+     where p_cost > 0 and not coalesce(p_arithmetic->0 ? 'provider', false)
+    union all
+    select 'cost', 'provider:' || (l->>'provider'), sum((l->>'provider_cost')::numeric)
+      from jsonb_array_elements(p_arithmetic) l
+     where p_cost is not null and coalesce(p_arithmetic->0 ? 'provider', false)
+     group by l->>'provider' having sum((l->>'provider_cost')::numeric) > 0
 $$;
 
--- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. The only postings.
--- They are dated as the generation is, by its hold, so that usage, ledger and budget's window are of one month; when
+-- The closing transactions of usage rows that have none: `settle`, or `void` when nothing is owed. Most are written with
+-- their usage rows (billing_conclude), in the same words. They are dated as the generation is, by its hold, so that usage, ledger and budget's window are of one month; when
 -- that month is closed, by the first moment that is open, with a note of the day that they are late for. The same
 -- statement looks which is open: it has its lock on the ledger before its snapshot, so whoever closes a month and then
 -- waits for the writers (billing_await_writers) has waited for all that did not see it closed.
@@ -32,13 +39,9 @@ begin
       from (select (max(c.month) + interval '1 month') at time zone 'UTC' as opens from billing_closedmonth c) o
      cross join billing_usage u
      cross join lateral (select gen_random_uuid() as transaction, u.id) t
-     cross join lateral (
-         values ('tenant:' || u.organization, 'revenue', coalesce(u.charge, 0), true),
-                ('overrun', 'revenue', u.overrun, false)
-         union all
-         select 'cost', 'provider:' || c.provider, c.cost, false from billing_costs(u) c
-     ) as l(debit, credit, amount, always)
-     where u.id = any(p_ids) and u.id between p_ids[1] and p_ids[cardinality(p_ids)] and (l.always or l.amount > 0);
+     cross join lateral billing_postings(u.organization, u.provider, u.charge, u.provider_cost, u.overrun,
+                                         u.arithmetic) l
+     where u.id = any(p_ids) and u.id between p_ids[1] and p_ids[cardinality(p_ids)];
 end
 $$;
 
@@ -140,7 +143,7 @@ begin
 end
 $$;
 
--- Settles a batch. p_items: usage rows as JSON, plus what is needed without the hold:
+-- Settles a batch. p_items: usage rows as JSON, without what is as usual (v_usual), plus what is needed without the hold:
 --   counters [ids], tries [rows of billing_attempt], hard: a hard budget binds what it may take, see billing_cap.
 -- Idempotent by generation id. A hold that was resolved meanwhile (its process seemed dead) is settled anew: the usage
 -- row is updated in place and the ledger reverses and closes again. Returns settled | late | repeated for each id, and
@@ -151,14 +154,19 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    -- Counts that a process from before, or its spool, does not name.
-    v_counts billing_usage := jsonb_populate_record(null::billing_usage,
-        '{"video_input_tokens": 0, "image_output_tokens": 0, "images": 0, "seconds": 0}');
+    -- What a row says where its settlement does not: of most there is little to say.
+    v_usual billing_usage := jsonb_populate_record(null::billing_usage, '{
+        "upstream_id": "", "error": "", "finish_reason": "", "native_finish_reason": "", "attempts": 0,
+        "prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, "cache_write_5m_tokens": 0,
+        "cache_write_1h_tokens": 0, "audio_input_tokens": 0, "image_input_tokens": 0, "reasoning_tokens": 0,
+        "audio_output_tokens": 0, "web_searches": 0, "video_input_tokens": 0, "image_output_tokens": 0, "images": 0,
+        "seconds": 0, "suspect": false, "charge": 0, "provider_cost": 0, "overrun": 0, "arithmetic": []}');
     v_ids uuid[];
     v_count integer;
     v_fresh uuid[];
     v_late uuid[] := '{}';
-    v_over uuid[];
+    v_over uuid[];  -- those that owe more than was held for them, or come when their hold is gone: few
+    v_rest uuid[];  -- those whose closing transaction is still to be written
     -- one entry a hold
     h_id uuid[]; h_counters jsonb[]; h_money numeric[]; h_tokens bigint[];
     -- one entry a counter: what is added to it and given back on it, by measure
@@ -181,10 +189,30 @@ begin
     select array_agg(l.id), array_agg(l.counters), array_agg(coalesce(l.money, 0)), array_agg(l.tokens)
       into h_id, h_counters, h_money, h_tokens from locked l;
 
+    select coalesce(array_agg(q.id order by q.id), '{}') into v_over
+      from (select (e->>'id')::uuid as id, (e->>'charge')::numeric as charge
+              from jsonb_array_elements(p_items) e where (e->>'hard')::boolean) q
+     where q.charge > coalesce(h_money[array_position(h_id, q.id)], 0);
+
+    -- Usage rows and their closing transactions, as billing_close has them, in one statement: to begin another one, and
+    -- to read the rows again, costs as much as to write them.
     with inserted as (
         insert into billing_usage
-        select r.* from jsonb_populate_recordset(v_counts, p_items) r order by r.id
-            on conflict (id) do nothing returning id
+        select r.* from jsonb_populate_recordset(v_usual, p_items) r order by r.id
+            on conflict (id) do nothing
+        returning id, organization, provider, charge, provider_cost, overrun, arithmetic, created_at
+    ), closed as (
+        insert into billing_ledgerentry (transaction, kind, generation, organization, debit, credit, amount, currency,
+                                         created_at, late_of)
+        select t.transaction, case when u.charge > 0 or u.provider_cost > 0 or u.overrun > 0 then 'settle' else 'void' end,
+               u.id, u.organization, l.debit, l.credit, l.amount, 'USD', greatest(u.created_at, o.opens),
+               case when u.created_at < o.opens then (u.created_at at time zone 'UTC')::date end
+          from (select (max(c.month) + interval '1 month') at time zone 'UTC' as opens from billing_closedmonth c) o
+         cross join inserted u
+         cross join lateral (select gen_random_uuid() as transaction, u.id) t
+         cross join lateral billing_postings(u.organization, u.provider, u.charge, u.provider_cost, u.overrun,
+                                             u.arithmetic) l
+         where u.id <> all(v_over)
     )
     select coalesce(array_agg(inserted.id), '{}') into v_fresh from inserted;
 
@@ -206,8 +234,8 @@ begin
                    upstream_model = r.upstream_model, upstream_id = r.upstream_id,
                    tariff_version = r.tariff_version, charge = r.charge, provider_cost = r.provider_cost,
                    overrun = r.overrun, arithmetic = r.arithmetic, settled_at = r.settled_at, plan = r.plan,
-                   service_tier = r.service_tier
-              from jsonb_populate_recordset(v_counts, p_items) r
+                   service_tier = r.service_tier, queue_ms = r.queue_ms
+              from jsonb_populate_recordset(v_usual, p_items) r
              where u.id = r.id and u.id <> all(v_fresh)
                and (u.status = 'abandoned' or u.error = 'not_dialled')
             returning u.id
@@ -225,28 +253,29 @@ begin
          where l.generation = any(v_late) and l.kind = 'void';
     end if;
 
-    -- Few owe more than was held for them, or come when their hold is gone.
-    select array_agg(q.id order by q.id) into v_over
-      from (select (e->>'id')::uuid as id, (e->>'charge')::numeric as charge
-              from jsonb_array_elements(p_items) e where (e->>'hard')::boolean) q
-     where q.id = any(v_fresh || v_late)
-       and q.charge > coalesce(h_money[array_position(h_id, q.id)], 0);
-    if v_over is not null then
+    v_over := array(select i from unnest(v_over) i where i = any(v_fresh || v_late) order by i);
+    v_rest := array(select distinct i from unnest(v_late || v_over) i);
+    if v_over <> '{}' then
         p_items := billing_cap(p_items, v_over, v_fresh || v_late, h_id, h_money);
         update billing_usage u set charge = r.charge, overrun = r.overrun, basis = r.basis
-          from jsonb_populate_recordset(null::billing_usage, p_items) r
+          from jsonb_populate_recordset(v_usual, p_items) r
          where u.id = r.id and u.id = any(v_over);
     end if;
 
-    perform billing_close(v_fresh || v_late);
-    perform billing_note_late(v_fresh || v_late);
+    if v_rest <> '{}' then
+        perform billing_close(v_rest);
+    end if;
+    -- Sorted: the first is the oldest.
+    if v_ids[1] < billing_first_id(v_now - interval '30 minutes') then
+        perform billing_note_late(v_fresh || v_late);
+    end if;
 
     insert into billing_attempt as a (id, generation, number, provider, upstream_model, started_at, duration_ms,
                                       ttft_ms, status, fault, upstream_status, model, credential, prompt_tokens,
-                                      completion_tokens)
+                                      completion_tokens, offset_ms, connect_ms)
     select r.id, r.generation, r.number, r.provider, r.upstream_model, r.started_at, r.duration_ms, r.ttft_ms,
-           r.status, r.fault, r.upstream_status, coalesce(r.model, ''), r.credential, r.prompt_tokens,
-           r.completion_tokens
+           coalesce(r.status, 'dialling'), coalesce(r.fault, ''), r.upstream_status, coalesce(r.model, ''), r.credential,
+           r.prompt_tokens, r.completion_tokens, r.offset_ms, r.connect_ms
       from jsonb_array_elements(p_items) e
      cross join lateral jsonb_populate_recordset(null::billing_attempt, e->'tries') r
      where (e->>'id')::uuid = any(v_fresh || v_late)
@@ -254,7 +283,8 @@ begin
        set duration_ms = excluded.duration_ms, ttft_ms = excluded.ttft_ms, status = excluded.status,
            fault = excluded.fault, upstream_status = excluded.upstream_status, model = excluded.model,
            credential = excluded.credential, prompt_tokens = excluded.prompt_tokens,
-           completion_tokens = excluded.completion_tokens;
+           completion_tokens = excluded.completion_tokens, offset_ms = excluded.offset_ms,
+           connect_ms = excluded.connect_ms;
 
     delete from billing_hold h where h.id = any(v_ids);
 
@@ -271,7 +301,8 @@ begin
                        sum(m.held_tokens) as held_tokens, sum(m.open) as open
                   from (
                       select e->'counters' as counters, coalesce((e->>'charge')::numeric, 0) as charge,
-                             (e->>'prompt_tokens')::bigint + (e->>'completion_tokens')::bigint as tokens,
+                             coalesce((e->>'prompt_tokens')::bigint, 0)
+                             + coalesce((e->>'completion_tokens')::bigint, 0) as tokens,
                              0 as held_money, 0 as held_tokens, 0 as open
                         from jsonb_array_elements(p_items) e where (e->>'id')::uuid = any(v_fresh || v_late)
                       union all

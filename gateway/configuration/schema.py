@@ -13,7 +13,7 @@ import yaml
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from accounts.models import OnLeave, Scope, check_time_zone
+from accounts.models import OnLeave, Scope, check_time_zone, most_payload_days
 from billing.models import Item, Measure, Period, Rate
 from gateway.configuration.file import (
     TAG,
@@ -49,6 +49,14 @@ from routing.models import (
 )
 
 dollars = decimal(digits=12, places=12)
+
+
+def payload_days(at: At) -> int:
+    """So many days as payloads may be kept at most."""
+    days = whole(at)
+    if days > most_payload_days():
+        raise at.wrong(f"At most {most_payload_days()}, as PAYLOAD_DAYS_MOST says.")
+    return days
 
 
 def time_zone(at: At) -> str:
@@ -240,6 +248,7 @@ PROJECT = Noun(
         "dialect": choice(settings.DIALECTS),
         "strict_params": boolean,
         "sends_unknown_params": boolean,
+        "payload_days": payload_days,
     },
     special=BOUNDS,
     inner={"budgets": BUDGET, "policy": POLICY, "keys": KEY},
@@ -249,7 +258,7 @@ ORGANIZATION = Noun(
     special=BOUNDS,
     inner={"budgets": BUDGET, "projects": PROJECT},
 )
-CREDENTIAL = Noun(columns={"active": boolean}, special={"secret": secret})
+CREDENTIAL = Noun(columns={"active": boolean, "billed_as": text}, special={"secret": secret})
 PROVIDER = Noun(
     columns={
         "name": text,
@@ -307,6 +316,8 @@ OFFER = Noun(
 MODEL = Noun(
     columns={
         "name": text,
+        "author": text,
+        "description": text,
         "aliases": listed(text),
         "input_modalities": listed(choice(READS)),
         "output_modalities": listed(choice(Modality.values)),

@@ -121,6 +121,11 @@ class Line:
     lack: str  # of a price; empty: it has one
     hours: list[dict[str, Any]]
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to tell of it: no call, and nothing in its way."""
+        return not self.figures.attempts and self.level == "good" and not (self.rests or self.lack)
+
 
 def board(request: HttpRequest) -> HttpResponse:
     """GET: the board over the window `window`, by default an hour; `q` is a part of a model's or provider's slug."""
@@ -138,7 +143,8 @@ def board(request: HttpRequest) -> HttpResponse:
     providers = [
         {
             "provider": provider,
-            "lines": shown,
+            "lines": [line for line in shown if search or not line.idle],
+            "idle": [line for line in shown if not search and line.idle],
             "figures": figures(line.figures for line in shown),
             "credentials": [rest for rest in open if rest.credential and rest.credential.provider_id == provider.pk],
         }
@@ -304,7 +310,8 @@ def strip(hours: dict[datetime, Figures], now: datetime) -> list[dict[str, Any]]
         start = _hour(now) - (HOURS - 1 - place) * timedelta(hours=1)
         hour = hours.get(start, Figures())
         words = f"{hour.uptime_text} of {hour.attempts:,} calls" if hour.attempts else "no calls"
-        bars.append({"x": place * 5, "level": hour.level, "title": f"{start:%H}:00 UTC: {words}"})
+        at = f"{start:%H}:00 UTC: "
+        bars.append({"x": place * 5, "level": hour.level, "title": at + words, "uptime": at + hour.uptime_text})
     return bars
 
 

@@ -9,6 +9,7 @@ NAVIGATION = (
         "Traffic",
         (
             ("Overview", "speed", "admin:index"),
+            ("Search", "search", "search"),
             ("Generations", "receipt_long", "admin:billing_usage_changelist"),
             ("Refused requests", "block", "admin:gateway_refused_changelist"),
             ("Refused by minute", "stacked_bar_chart", "admin:gateway_refusedcount_changelist"),
@@ -24,6 +25,7 @@ NAVIGATION = (
             ("Projects", "folder", "admin:accounts_project_changelist"),
             ("Keys", "key", "admin:accounts_apikey_changelist"),
             ("Files", "draft", "admin:gateway_storedfile_changelist"),
+            ("Kept payloads", "lock", "admin:gateway_payload_changelist"),
             ("People", "person", "admin:accounts_user_changelist"),
             ("Members", "group", "admin:accounts_membership_changelist"),
             ("Invitations", "mail", "invite"),
@@ -32,6 +34,8 @@ NAVIGATION = (
     (
         "Catalog",
         (
+            ("Catalog", "storefront", "catalog"),
+            ("Playground", "play_circle", "playground"),
             ("Models", "deployed_code", "admin:routing_model_changelist"),
             ("Offers", "sell", "admin:routing_offer_changelist"),
             ("Providers", "dns", "admin:routing_provider_changelist"),
@@ -41,6 +45,7 @@ NAVIGATION = (
         "Routing",
         (
             ("Policies", "alt_route", "admin:routing_policy_changelist"),
+            ("Change sets", "difference", "admin:gateway_changeset_changelist"),
             ("Choice of a model", "balance", "admin:routing_choiceweight_changelist"),
         ),
     ),

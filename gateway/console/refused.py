@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from accounts.console import Record, number
+from accounts.console import Record, number, whose
 from billing.console.filters import KeyFilter, ModelFilter, NameFilter, OrganizationFilter, ProjectFilter
 from gateway.models import Refused, RefusedCount
 
@@ -41,6 +41,13 @@ class Told(Record):
 
     lookups = ("organization", "project", "key", "status", "code", "model")
 
+    codes = ("status",)
+
+    @display(description="Whose")
+    def caller(self, row: Any) -> str:
+        """Organization, project and key, as they were called then."""
+        return whose(row.organization_slug, row.project_slug, self.key_link(row)) if row.organization else "-"
+
     @display(description="Project")
     def tenant(self, row: Any) -> str:
         """Organization and project, as they were called then."""
@@ -63,7 +70,7 @@ class Told(Record):
 class RefusedPage(Told):
     """The last refused requests, found by their `x-request-id`, and by who sent them."""
 
-    list_display = ("created_at", "answered", "code", "message", "tenant", "key_link", "request_id")
+    list_display = ("created_at", "answered", "code", "message", "caller", "request_id")
     list_filter = (OrganizationFilter, ProjectFilter, KeyFilter, StatusFilter, ReasonFilter, ModelFilter)
     search_help_text = "Request id (x-request-id)"
     ordering = ("-pk",)
@@ -90,7 +97,7 @@ class RefusedPage(Told):
 class RefusedCountPage(Told):
     """How many were refused in each minute, of each key and for each reason."""
 
-    list_display = ("minute", "answered", "code", "count", "tenant", "key_link")
+    list_display = ("minute", "answered", "code", "count", "caller")
     list_filter = (OrganizationFilter, ProjectFilter, KeyFilter, StatusFilter, ReasonFilter)
     search_fields = ()
     ordering = ("-minute", "-pk")

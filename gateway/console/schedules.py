@@ -23,7 +23,7 @@ from kombu.exceptions import OperationalError
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from accounts.console import NeverDeleted, Page, Record, is_operator, number
+from accounts.console import NeverDeleted, Page, Record, is_operator, moment, number
 from accounts.sealing import CannotOpen
 from billing.models import ExportSchedule, StorageKind, StoredExport
 from gateway.storage.bucket import Address
@@ -210,7 +210,7 @@ def _periods(schedule: ExportSchedule) -> dict[str, Any]:
                 number(period.rows),
                 number(period.late),
                 "-" if period.bytes is None else filesizeformat(period.bytes),
-                f"{period.stored_at:%Y-%m-%d %H:%M:%S}" if period.stored_at else "-",
+                moment(period.stored_at),
                 period.name or "-",
             ]
             for period in schedule.periods.order_by("-start")[:SHOWN]
@@ -227,6 +227,7 @@ class StoredExportPage(Record):
     lookups = ("state__exact", "schedule__name")
     ordering = ("-pk",)
     search_fields = ()
+    codes = ("ledger",)
     fields = (
         *("schedule", "start", "state", "tries", "next_try_at", "last_error", "name", "rows", "late", "size"),
         *("sha256", "ledger", "stored_at"),

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 # Names are tokens (RFC 9110, 5.6.2), and values have no control characters but tabs. How many lines there are it leaves
 # open: a value could end its own and begin others.
+# What a scope has besides ASGI's own: the header fields by name, and `Exchange.whole_body`.
+FIELDS, WHOLE_BODY = "fields", "whole_body"
 LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 
 
@@ -43,6 +45,15 @@ class Exchange(RequestResponseCycle):
     """
 
     _head = b""
+
+    def whole_body(self) -> bytes | None:
+        """The body, if all of it has come; then `receive` tells of the client's leaving alone. None: `receive` it."""
+        if self.more_body or self.disconnected:
+            return None
+        body, self.body = bytes(self.body), bytearray()
+        self.message_event.clear()
+        self.flow.resume_reading()
+        return body
 
     async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
         """Takes the application's next message. Raises RuntimeError for one out of place, or that cannot be sent."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 os.environ.setdefault("DATABASE_ROLE", "console")
@@ -34,9 +34,19 @@ from accounts.callers import Caller
 from billing.backbone.connections import Asker, Busy, Turns
 from gateway.door.answers import Answer, Streamed
 from gateway.door.authentication import authenticate, client_address
+from gateway.door.exchange import WHOLE_BODY
 from gateway.door.session import has_session
 from gateway.door.unknown import UNVERSIONED, no_such_endpoint
-from gateway.door.view import DEFAULT_DIALECT, ApiView, answered, body_too_large, failure, new_request_id, origin
+from gateway.door.view import (
+    DEFAULT_DIALECT,
+    ApiView,
+    answered,
+    body_too_large,
+    failure,
+    fields_of,
+    new_request_id,
+    origin,
+)
 from gateway.process import access_log, process
 from gateway.process.arrivals import Arrival
 from gateway.process.deadline import Deadline
@@ -50,6 +60,7 @@ logger = logging.getLogger(__name__)
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Whole = Callable[[], bytes | None]  # the body, if all of it is here
 
 BODY_SECONDS = 30.0  # to receive a whole body
 WATCH_AFTER_SECONDS = 0.25  # most answers are out before a watch for the client's leaving is worth a task
@@ -104,7 +115,9 @@ class LeanHandler(ASGIHandler):
         self._found: dict[str, Route] = {}
         self._most_bytes: int = settings.MAX_BODY_BYTES
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+    async def __call__(  # type: ignore[override]
+        self, scope: Scope, receive: Receive, send: Send, whole: Whole | None = None
+    ) -> None:
         """Answers one HTTP request."""
         task = asyncio.current_task()
         assert task is not None
@@ -122,7 +135,8 @@ class LeanHandler(ASGIHandler):
                 view = route.view(**route.options)
                 protocol = view.protocol
                 body = b""
-                if view.for_pages and not _is_ours(_field(scope, b"host")):  # a probe names whatever it reached us by
+                # A probe names whatever it reached us by.
+                if view.for_pages and not _is_ours(fields_of(scope).get(b"host", b"")):
                     raise InvalidRequest("No host of this name is served here.", code="unknown_host")
                 if not view.public and scope["method"] != "OPTIONS":  # a browser asks that before it sends a key
                     here = process.current()
@@ -130,7 +144,11 @@ class LeanHandler(ASGIHandler):
                     dialect = named(caller.dialect)
                     view.arrival = arrival = here.arrivals.enter(caller, here.snapshots.current)
                     share = Share(caller.organization, caller.key)
-                    body = await _read_body(scope, receive, task, self._most_bytes, share)
+                    here_already = None if whole is None else _taken(whole, self._most_bytes, share)
+                    if here_already is None:
+                        body = await _read_body(scope, receive, task, self._most_bytes, share)
+                    else:
+                        body = here_already
                     watch = _Watch(receive, task)
                     await here.rounds.turn(caller.organization)
                 request = _request(scope, body)
@@ -217,14 +235,7 @@ def _note(
 
 
 def _page(scope: Scope) -> bytes:
-    return _field(scope, b"origin")
-
-
-def _field(scope: Scope, wanted: bytes) -> bytes:
-    for name, value in scope["headers"]:
-        if name == wanted:
-            return cast(bytes, value)
-    return b""
+    return fields_of(scope).get(b"origin", b"")
 
 
 @lru_cache(maxsize=1024)
@@ -257,7 +268,7 @@ class _Watch:
         self._receive = receive
         self._task = task
         self._waiting: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._start)
+        self._timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, self._start)
 
     def _start(self) -> None:
         self._waiting = asyncio.get_running_loop().create_task(self._wait())
@@ -274,6 +285,19 @@ class _Watch:
         self._timer.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
+
+
+def _taken(whole: Whole, limit: int, share: Share) -> bytes | None:
+    """The body where all of it has come, as it mostly has: then there is nothing to wait for, by any deadline.
+
+    Raises `BodyTooLarge`, `Unavailable`. None: it is to be read.
+    """
+    if (body := whole()) is not None:
+        if (size := len(body)) > limit:
+            raise body_too_large(limit)
+        if size > FREE_BYTES:
+            share.take(size)
+    return body
 
 
 async def _read_body(scope: Scope, receive: Receive, task: "asyncio.Task[Any]", limit: int, share: Share) -> bytes:
@@ -392,10 +416,11 @@ class Application:
         if scope["type"] == "lifespan":
             return self._live(receive, send)
         path: str = scope["path"]
+        whole = scope.pop(WHOLE_BODY, None)  # it leads to what has the scope, and would close a circle
         if self.console is not None and not path.startswith(API_PATHS):
             return self._show_console(self.console, scope, receive, send)
         if self.serves_api or path == "/healthz":
-            return self.api(scope, receive, send)
+            return self.api(scope, receive, send, whole)
         return _refuse(NotFound("The API is not served here."), scope, send)
 
     async def _show_console(self, console: ASGIHandler, scope: Scope, receive: Receive, send: Send) -> None:

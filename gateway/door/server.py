@@ -13,6 +13,7 @@ import re
 import secrets
 import socket
 import sys
+from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -23,7 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.door.exchange import Exchange, Flow
+from gateway.door.exchange import FIELDS, WHOLE_BODY, Exchange, Flow
 from gateway.door.serving import CUT_SECONDS, Server, bind
 from gateway.door.workers import Supervisor
 from gateway.process import telemetry
@@ -43,6 +44,7 @@ STALL_SECONDS = 60.0  # a client that takes nothing of its answer for so long is
 # Of what is read the parser is given so much at a time, and no more once a request waits for the answer before it: so
 # many small requests can wait on a connection, and an attacker's megabyte of them costs a megabyte.
 PIECE_BYTES = 1024
+KNOWN_BYTES = 256  # a target up to here is remembered: most requests have the same few
 HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]*")  # RFC 9110, 7.2, without what no host name of ours has
 
 
@@ -116,6 +118,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _unparsed: bytes | memoryview = b""  # what came behind the request that waits
     _came = 0  # of the body
     _clock: asyncio.TimerHandle | None = None
+    _idle_since: float | None = None  # since when nothing has been asked
+    _idle: asyncio.TimerHandle | None = None  # its timer, set anew when it fires early, and not for each answer
     _stall: asyncio.TimerHandle | None = None  # runs while the client has more to take than the connection keeps
     _in_head = False
     _in_trailer = False  # or between a chunk's size and its bytes
@@ -134,7 +138,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Stops the clocks, and lets go of everything: what waits is never begun."""
         self._stop_clock()
         self._stop_stall()
-        self._unset_keepalive_if_required()
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         self._line.lost()
         super().connection_lost(exc)
         if self._turn is not None:
@@ -160,7 +166,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._line.parted or self._deaf:
             self._line.discard(len(data))
             return
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         self._take(data)
 
     def _take(self, data: bytes | memoryview) -> None:
@@ -186,7 +192,7 @@ class GuardedProtocol(HttpToolsProtocol):
                     self._refuse(_headers_too_large())
                     return
         # Line ends between requests begin none, but they have stopped the clock of the idle connection.
-        if self._in_head or (self.timeout_keep_alive_task is None and not self._answering()):
+        if self._in_head or (self._idle_since is None and not self._answering()):
             self._start_clock()
 
     def _body_left(self) -> int:
@@ -216,11 +222,9 @@ class GuardedProtocol(HttpToolsProtocol):
             raise self._fault  # the parser stops
         if parser.should_upgrade():
             return
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
+        where = _known_target if len(self.url) <= KNOWN_BYTES else _target
         scope["method"], scope["http_version"] = method.decode("ascii"), version
-        scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
-        scope["query_string"] = url.query or b""
+        scope["path"], scope["raw_path"], scope["query_string"] = where(self.url)
         self._line.unread, self._came = True, 0
         busy = self._answering()
         self.cycle = Exchange(
@@ -236,6 +240,7 @@ class GuardedProtocol(HttpToolsProtocol):
             version == "1.1" and parser.should_keep_alive(),
             self.on_response_complete,
         )
+        cast("dict[str, Any]", scope)[FIELDS] = fields
         if busy:
             self.flow.hold()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -273,7 +278,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._forget()
             return
-        self._unset_keepalive_if_required()
         if self.pipeline:
             self._begin(self.pipeline.pop()[0])
         if not self.pipeline:
@@ -282,9 +286,9 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._unparsed = b""
                 self._take(unparsed)
         if not self._answering():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._idle_since = self.loop.time()
+            if self._idle is None:
+                self._idle = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
 
     def shutdown(self) -> None:
         """The server stops: a refused client has had its time."""
@@ -311,8 +315,20 @@ class GuardedProtocol(HttpToolsProtocol):
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
 
+    def _look_whether_idle(self) -> None:
+        self._idle = None
+        if self._idle_since is None:
+            return  # the end of the answer that is awaited sets the timer
+        over = self._idle_since + self.timeout_keep_alive
+        if self.loop.time() < over:
+            self._idle = self.loop.call_at(over, self._look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
+
     def _begin(self, exchange: RequestResponseCycle) -> None:
         self._turn = cast(Exchange, exchange)
+        # Not before: one that never begins would keep the circle that the application opens.
+        cast("dict[str, Any]", exchange.scope)[WHOLE_BODY] = self._turn.whole_body
         self._start_asgi_task(exchange, self.app)
 
     def _answering(self) -> bool:
@@ -369,6 +385,16 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._line.unread = False
             self._line.close()
+
+
+def _target(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path of a request's target, also as it came, and its query."""
+    parsed = httptools.parse_url(url)
+    path = parsed.path.decode("ascii")
+    return unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
+
+
+_known_target = lru_cache(maxsize=1024)(_target)
 
 
 def _fault_in_head(

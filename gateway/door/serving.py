@@ -12,6 +12,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,6 +56,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts the application, then listens."""
         await super().startup(sockets)
+        # The loop notes each generator that begins, to close at its end what was left half-way. Ours are closed by
+        # whoever began them, and an answer has two.
+        sys.set_asyncgen_hooks(firstiter=None)
         if self._supervisor is not None:
             self._beat = asyncio.get_running_loop().create_task(self._say_alive(self._supervisor))
 

@@ -66,7 +66,7 @@ class ChatCompletions(Chat):
         snapshot = here.snapshots.current  # once: the whole request sees one configuration
         id = new_hex()
         asked = await self.asked(here, **path)
-        keeping = None
+        keeping, kept = None, None
         if idempotency.FIELD in self.fields:
             tell = partial(self._refuse, asked=asked)
             found = await idempotency.claimed(self, here, id, path, self._head, tell)
@@ -77,12 +77,20 @@ class ChatCompletions(Chat):
             call = prepare(here, snapshot, self.caller, asked, id, self.request_id, self.fields)
             self.call = call
             call.explain, call.arrival, call.keeping = explaining.wished(self.fields), self.arrival, keeping
+            if self.caller.payload_days:
+                kept = here.payloads.begin(self.caller, call, self.request.body)
             parts = relay(here, call)
             try:
                 first = await anext(parts)
             except RateLimited as refused:
                 first, parts = await queue.wait(here, call, refused)
+            if kept is not None:
+                kept.take(first)
+                parts = kept.through(parts)
         except GatewayError as error:
+            if kept is not None:
+                kept.take((self.refusal or self._refuse(error, asked)).body)
+                kept.end()
             if self.refusal is not None:
                 return self.refusal
             self._explain(error, asked)
@@ -91,6 +99,8 @@ class ChatCompletions(Chat):
             if keeping is not None and not keeping.held:
                 here.backbone.claims.give_back(keeping.claim)
                 keeping.drop()
+            if kept is not None and not kept.begun:
+                kept.end()
         answer: Answer
         if asked.stream:
             answer = EventStream(first, parts)

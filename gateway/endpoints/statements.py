@@ -17,6 +17,7 @@ from gateway.wire.errors import InvalidRequest, NotFound
 from gateway.wire.strict_json import number
 
 MOST_LISTED, USUAL = 50, 20
+MADE_BYTES, LINE_BYTES = 1 << 20, 1 << 10  # what a document takes while it is made, and each of its lines
 NUMBER = re.compile(r"([0-9]{4})-([0-9]{5,9})", re.ASCII)
 FORMATS = ("json", "html", "pdf")
 # It is a page of its own that loads nothing and runs nothing, wherever a browser opens it.
@@ -79,6 +80,8 @@ class OneStatement(ApiView):
             raise NotFound("There is no such statement.", param="number", code="statement_not_found")
         document = _document(found[0])
         headers = {"Cache-Control": "no-store, private", "X-Content-Type-Options": "nosniff"}
+        if format != "json":  # which is made in one piece, beside others
+            self.share.take(MADE_BYTES + LINE_BYTES * len(document.lines))
         if format == "pdf":
             headers["Content-Disposition"] = f'attachment; filename="{document}.pdf"'
             return Answer(await asyncio.to_thread(pdf, document), b"application/pdf", headers=headers)

@@ -183,6 +183,7 @@ class Attempt:
         `ours`: it was ended by a failure of the gateway's own.
         """
         reader, fault = self.reader, self.fault
+        estimate.doubt(self.candidate, reader)
         if reader is not None and reader.counted:
             usage = reader.usage
             assert usage is not None

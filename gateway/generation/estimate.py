@@ -3,6 +3,7 @@ media by the model's bounds for a hold. What the provider did say of it is the l
 """
 
 from billing.tokens import Tokens, estimate
+from gateway.generation.plausible import plausible
 from gateway.process.tokenizers import Tokenizers
 from gateway.protocols.openai_chat import ChatRequest
 from gateway.protocols.openai_chat.request.text import said_bytes
@@ -21,6 +22,12 @@ class Estimate:
         self._call = call
         self._tokenizers = tokenizers
         self._said: int | None = None
+
+    def doubt(self, candidate: Candidate, reader: Answer | None) -> None:
+        """Counts that cannot be are none: what is billed is an estimate, and they are kept to be judged."""
+        usage = None if reader is None else reader.usage
+        if reader is not None and usage is not None and not plausible(usage, self._call, candidate, reader):
+            reader.disbelieve()
 
     def of(self, candidate: Candidate, reader: Answer | None) -> Tokens:
         """The prompt, and what was written of the answer, shown or not; of a whole body that was not read to its end,

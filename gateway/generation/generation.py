@@ -44,7 +44,7 @@ from gateway.process.keeping import Keeping
 from gateway.process.memory import NoRoom
 from gateway.process.process import Process
 from gateway.request.planning import Call
-from gateway.wire.errors import GatewayError, Unauthenticated, UpstreamFault, let_go
+from gateway.wire.errors import Forbidden, GatewayError, Unauthenticated, UpstreamFault, let_go
 from routing.health.faults import Fault
 from routing.planning.plan import Candidate
 
@@ -80,7 +80,11 @@ class Generation:
         self.attempt: Attempt
         self.deadline: Deadline
         self.ends_by = NEVER
-        self.created = int(time.time())
+        now = time.time()
+        self.created = int(now)
+        # The request's id says when it came, by this same clock.
+        arrived = call.request_id[:12]
+        self._queue_ms = max(0, int(now * 1000) - int(arrived, 16)) if arrived else None
         self._process = process
         self._facts: dict[str, Any] = {}  # what the hold keeps
         self._held: Held | None = None
@@ -99,6 +103,11 @@ class Generation:
         self._bill: Bill | None = None  # once settled
         self._last: bytes | None = None  # part of an answer that is kept, as it was settled
         self.failure: bytes | None = None
+
+    @property
+    def id(self) -> str:
+        """As the client gets it."""
+        return self.call.id
 
     @property
     def organization(self) -> UUID:
@@ -347,6 +356,7 @@ class Generation:
 
     def _go_on_with(self, attempt: Attempt) -> None:
         self.attempt = attempt
+        attempt.row.offset_ms = _ms(self._started)
         self.attempts.append(attempt)
 
     def _say_when(self, fault: UpstreamFault, now: float) -> None:
@@ -396,7 +406,7 @@ class Generation:
         `event` is how a stream tells of it, should it be kept. An answer that was complete when it was cut, or that
         nothing took, has been settled as such already.
         """
-        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated) else Status.FAILED
+        ended = Status.CANCELLED if isinstance(self._cut, Unauthenticated | Forbidden) else Status.FAILED
         ending = self._ending or self._settle(ended, error, event)
         explaining.beside(error, self.call, self.attempts)
         with suppress(SpoolFull):
@@ -425,7 +435,7 @@ class Generation:
             row.error = _error_code(why)
         if self._left and self._cut is None:
             row.error = "client_left"
-        row.duration_ms = _ms(self._started)
+        row.queue_ms, row.duration_ms = self._queue_ms, _ms(self._started)
         if status is _COMPLETED or self.relayed:
             row.ttft_ms = self._ttft_ms
         self.call.settled = row

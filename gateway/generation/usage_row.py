@@ -32,6 +32,7 @@ def facts(call: Call, candidate: Candidate) -> dict[str, Any]:
         "end_user": asked.end_user or "",
         "metadata": asked.metadata,
         "app": call.app,
+        "request_id": call.request_id or None,
     }
 
 
@@ -84,18 +85,19 @@ def settlement(
     tokens = bill.tokens
     row.prompt_tokens = tokens.prompt
     row.completion_tokens = tokens.completion
-    row.cached_tokens = tokens.cached
-    row.cache_write_5m_tokens = tokens.cache_write_5m
-    row.cache_write_1h_tokens = tokens.cache_write_1h
-    row.audio_input_tokens = tokens.audio_input
-    row.image_input_tokens = tokens.image_input
-    row.reasoning_tokens = tokens.reasoning
-    row.audio_output_tokens = tokens.audio_output
-    row.web_searches = tokens.web_searches
-    row.video_input_tokens = tokens.video_input
-    row.image_output_tokens = tokens.image_output
-    row.images = tokens.images
-    row.seconds = tokens.seconds
+    if not tokens.plain:
+        row.cached_tokens = tokens.cached
+        row.cache_write_5m_tokens = tokens.cache_write_5m
+        row.cache_write_1h_tokens = tokens.cache_write_1h
+        row.audio_input_tokens = tokens.audio_input
+        row.image_input_tokens = tokens.image_input
+        row.reasoning_tokens = tokens.reasoning
+        row.audio_output_tokens = tokens.audio_output
+        row.web_searches = tokens.web_searches
+        row.video_input_tokens = tokens.video_input
+        row.image_output_tokens = tokens.image_output
+        row.images = tokens.images
+        row.seconds = tokens.seconds
     row.charge = bill.charge
     row.provider_cost = bill.cost
     row.arithmetic = bill.arithmetic

@@ -20,6 +20,7 @@ from gateway.process.drains import Drains
 from gateway.process.ejections import Ejections
 from gateway.process.heavy_bodies import Parser
 from gateway.process.lengths import Lengths
+from gateway.process.payloads import Payloads
 from gateway.process.published import Statistics
 from gateway.process.refused import Refused
 from gateway.process.seats import Rotations, Seats
@@ -28,21 +29,25 @@ from gateway.process.tokenizers import Tokenizers
 from gateway.process.turns import Rounds
 from gateway.upstream.client import Upstream
 from gateway.upstream.signing import Signer
-from gateway.wire.errors import GatewayError, UpstreamFault
+from gateway.wire.errors import Forbidden, GatewayError, UpstreamFault
 from routing.egress import Egress, parse_allow
 from routing.health.faults import Fault
 from routing.health.retries import RetryBudget
 
+CUT_OFF = "This request was ended by whoever runs this gateway, or by an owner of its organization."
 FIRST_SNAPSHOT_SECONDS = 5.0  # a server that swallows what it is sent does not keep us from saying so
 
 
 class OpenCall(Protocol):
     """A call in progress that can be cut off: for a reason its client is told, by default that its key has ended.
 
-    `ends_by`: when its time is over, by `boot_time`.
+    `id`: the generation's. `ends_by`: when its time is over, by `boot_time`.
     """
 
     ends_by: float
+
+    @property
+    def id(self) -> str: ...
 
     @property
     def caller(self) -> Caller: ...
@@ -60,6 +65,12 @@ class OpenCalls(set[OpenCall]):
         """Cuts every call of `keys`."""
         for call in [call for call in self if call.caller.key in keys]:
             call.cut()
+
+    def cut_off(self, requests: Collection[UUID]) -> None:
+        """Cuts those of `requests`, by their generations, that are open here: somebody has ended them."""
+        ids = {one.hex for one in requests}
+        for call in [call for call in self if call.id in ids]:
+            call.cut(Forbidden(CUT_OFF, code="request_cut"))
 
     def cut_expired(self) -> None:
         """Cuts the calls of keys that have expired since their calls began."""
@@ -97,13 +108,18 @@ class Process:
         self.health = self.ejections.health
         self.retries = RetryBudget(time.monotonic())
         self.snapshots = Snapshots(
-            settings.DATABASE_APP_URL, self.pools.errands, self.open_calls.cut, self.ejections.hear
+            settings.DATABASE_APP_URL,
+            self.pools.errands,
+            self.open_calls.cut,
+            self.ejections.hear,
+            self.open_calls.cut_off,
         )
         self.files = Files(self.pools.files)
         self.upstream = Upstream(Egress(parse_allow(settings.EGRESS_ALLOW)))
         self.signer = Signer(self.upstream, boot_time)
         self.statistics = Statistics(self.pools.errands, self.health)
         self.refused = Refused(self.pools.errands)
+        self.payloads = Payloads(self.pools.files)
         self.leaving = False  # a stop has been asked for
         self.seats = Seats()
         self.lengths = Lengths()
@@ -126,6 +142,7 @@ class Process:
             self.ejections.keep(),
             self.statistics.keep(),
             self.refused.keep(),
+            self.payloads.keep(),
             self.database.keep(),
             self._watch_expiry(),
         )
@@ -147,13 +164,14 @@ class Process:
         task.add_done_callback(self._seen_off.discard)
 
     async def stop(self) -> None:
-        """Ends everything, settlements last but for what is told of the refused."""
+        """Ends everything, settlements last but for what is told of the refused and kept of payloads."""
         tasks = [*self._tasks, *self._seen_off]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.backbone.stop()
         await self.refused.stop()
+        await self.payloads.stop()
         await self.pools.close()
         await self.signer.close()
         await self.upstream.close()

@@ -40,6 +40,7 @@ LOAD_SECONDS = 120.0  # that reading everything takes at most
 STALE_SECONDS = 1800
 LOOKUP_SECONDS = 1.0  # that a request waits to hear of its key
 MOST_LOOKUPS = 1024  # unknown keys waiting at once; more is an attack
+CUTS = "gateway_cut"  # requests that somebody ends in the console (`gateway/sql/cuts.sql`)
 PEOPLE = ("accounts_apikey", "accounts_project", "accounts_organization", "accounts_user")
 
 
@@ -96,7 +97,8 @@ class TooManyLookups(Exception):
 
 class Snapshots:
     """Keeps the current snapshot. `changed` is called after each swap with the keys that are gone from it, `ejected`
-    with what the other processes have learnt of offers and credentials at rest.
+    with what the other processes have learnt of offers and credentials at rest, `cut` with the requests that somebody
+    ends, wherever they are open.
     """
 
     def __init__(
@@ -105,11 +107,13 @@ class Snapshots:
         connections: Connections,
         changed: Callable[[set[UUID]], None],
         ejected: Callable[[list[Heard]], None],
+        cut: Callable[[set[UUID]], None] = lambda requests: None,
     ) -> None:
         self._url = url
         self._connections = connections
         self._changed = changed
         self._ejected = ejected
+        self._cut = cut
         self._lookups: GroupCommit[list[bytes], Caller | None] = GroupCommit(self._find)
         self._looking = 0
         self.current = Snapshot(0, {}, Catalog({}), Policies())
@@ -240,7 +244,9 @@ class Snapshots:
         self.read_at = time.monotonic()
 
     async def _apply(self, connection: psycopg.AsyncConnection[Any], changes: Mapping[str, list[str]]) -> None:
-        if changes.keys() - {ejections.TABLE}:
+        if rows := changes.get(CUTS):
+            self._cut({UUID(row) for row in rows})
+        if changes.keys() - {ejections.TABLE, CUTS}:
             await self._apply_configuration(connection, changes)
         # Afterwards: with a changed secret its rest ends, and nobody may try the old one once more.
         if rows := changes.get(ejections.TABLE):

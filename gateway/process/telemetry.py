@@ -45,6 +45,12 @@ class Tally(Collector):
 answers = Tally("meterline_answers", "Answers of the API, by HTTP status.", "status")
 generations = Tally("meterline_generations", "Generations, by how they ended.", "status")
 faults = Counter("meterline_upstream_faults", "Failed attempts, by provider and kind.", ["provider", "fault"])
+payloads = Tally(
+    "meterline_payloads",
+    "Prompts and answers that were to be kept, by what came of it; memory, full, refused, away: they are lost.",
+    "outcome",
+    *("kept", "memory", "full", "refused", "away"),
+)
 tokens = Tally("meterline_tokens", "Tokens settled.", "direction", "prompt", "completion")
 drained = Tally(
     "meterline_drained",

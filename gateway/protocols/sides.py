@@ -138,6 +138,9 @@ class Answer(Protocol):
     def usage_suspect(self) -> bool:
         """It sent counts that cannot be believed, or do not add up."""
 
+    def disbelieve(self) -> None:
+        """Its counts cannot be, as somebody found who knows what was asked: `usage` is none from now on."""
+
     @property
     def usage_claim(self) -> dict[str, Any] | None:
         """What it sent, where that is suspect: see `openai_chat.usage.claim`."""

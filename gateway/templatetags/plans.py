@@ -1,10 +1,12 @@
-"""For the console's pages: a kept plan as a table."""
+"""For the console's pages: a kept plan as a table, and in sentences what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
 
+from billing.models import Attempt, Usage
+from gateway.console import story
 from gateway.generation.explaining import lines
 
 register = template.Library()
@@ -42,6 +44,18 @@ def plan_table(record: Mapping[str, Any] | None) -> dict[str, Any]:
         for line in (lines(record) if record else ())
     ]
     return {"headers": ["Order", "Model", "Provider", "Its model", "", "Why", "Sorted by"], "rows": rows}
+
+
+@register.simple_tag
+def told(usage: Usage, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What happened to a generation, in sentences; `rows` are those of `billing.console.timing`."""
+    return story.story(usage, [row["attempt"] for row in rows])
+
+
+@register.filter
+def outcome(attempt: Attempt) -> str:
+    """How a dial ended, in words."""
+    return story.outcome(attempt)
 
 
 @register.simple_tag

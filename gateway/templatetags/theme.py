@@ -17,7 +17,7 @@ register = template.Library()
 # Markup of the theme, and what stands in its place: landmarks for screen readers, and a style that is set by the
 # browser's own interface, which the content security policy allows.
 MENDED = (
-    ('<div id="content"', '<div role="main" id="content"'),
+    ('<div id="content"', '<div role="main" tabindex="-1" id="content"'),
     (
         '<div class="bg-white border-b border-base-200 mb-6',
         '<div role="banner" class="bg-white border-b border-base-200 mb-6',
@@ -32,6 +32,19 @@ def mended(html: str) -> str:
     for wrong, right in MENDED:
         html = html.replace(wrong, right)
     return mark_safe(html)  # noqa: S308 - a rendered page with constants of ours
+
+
+@register.simple_tag(takes_context=True)
+def page_title(context: Any) -> str:
+    """What the browser's tab says: the row or what is done, then the page as the menu calls it, then whose it is."""
+    words, opts, row = str(context.get("title") or ""), context.get("opts"), context.get("original")
+    if opts is not None:
+        listed = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+        page = called(listed, capfirst(str(opts.verbose_name_plural)))
+        if "cl" in context:
+            return page
+        return f"{row if row is not None and 'adminform' in context else words} - {page}"
+    return words
 
 
 @register.filter

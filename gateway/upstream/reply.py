@@ -31,11 +31,12 @@ class Reply:
 
     __slots__ = (
         *("_body", "_coding", "_ended", "_headers", "_inflater"),
-        *("_failure", "_line", "_message", "_parts", "_size", "_veiled", "status"),
+        *("_failure", "_line", "_message", "_parts", "_size", "_veiled", "opened_in", "status"),
     )
 
     def __init__(self, line: Line, message: RawResponseMessage, body: StreamReader, veil: Veil | None = None) -> None:
         self.status: int = message.code
+        self.opened_in = line.opened_in  # seconds that its connection took; 0: there was one
         self._message = message
         self._headers: Mapping[str, str] | None = None
         self._line: Line | None = line

@@ -14,9 +14,10 @@ from django.utils import timezone
 
 from accounts.sealing import CannotOpen
 from billing.bills.files import MOST_BYTES, BadBill, Form
-from billing.bills.reconciling import reconcile
+from billing.bills.reconciling import compared, keep
 from billing.bills.sources import BillFetch, BillPage, file_of
 from routing.base_url import BadUrl
+from routing.bills.credentials import billed_as, told_apart
 from routing.bills.vendors import BUCKETS, VENDORS, BadPage, Part, next_page
 from routing.outside import ForbiddenAddress, NoAnswer, Outside
 
@@ -64,6 +65,9 @@ def run(id: int, client: Outside) -> None:
         return
     fetch = BillFetch.objects.select_related("source").get(pk=id)
     mine = BillFetch.objects.filter(pk=id, run=fetch.run)
+    if not fetch.pages.exists():  # what has begun goes on as it was grouped
+        fetch.by_key = bool(VENDORS[fetch.source.form].key) and told_apart(fetch.source.provider)
+        mine.update(by_key=fetch.by_key)
     try:
         until = time.monotonic() + MOST_SECONDS
         for part in PARTS:
@@ -111,7 +115,7 @@ def page_of(fetch: BillFetch, part: Part, cursor: str, client: Outside, most_byt
         answer = client.ask(
             "GET",
             f"{source.endpoint.rstrip('/')}/{path}",
-            query=vendor.query(part, fetch.first, fetch.last, cursor),
+            query=vendor.query(part, fetch.first, fetch.last, cursor, by_key=fetch.by_key),
             headers=vendor.headers(secret),
             seconds=SECONDS,
             most_bytes=max(most_bytes, 0),
@@ -141,13 +145,15 @@ def _keep(fetch: BillFetch, page: BillPage) -> None:
 
 def _compare(fetch: BillFetch) -> None:
     """Reads its files as if they had been uploaded, and writes down what comes of them. Raises BadBill, Stopped."""
+    provider, form = fetch.source.provider, Form(fetch.source.form)
     files = [file_of(fetch, part) for part in PARTS]
+    credentials = billed_as(provider) if fetch.by_key else {}
+    # Nothing is locked meanwhile: it takes its time.
+    found = compared(provider, form, files, credentials, fetch.asked_by, (fetch.first, fetch.last))
     with transaction.atomic():
         row = BillFetch.objects.select_for_update().get(pk=fetch.pk)
         if row.run != fetch.run or row.state != State.RUNNING or row.stop:
             raise Stopped
-        row.made = reconcile(
-            fetch.source.provider, Form(fetch.source.form), files, {}, fetch.asked_by, (fetch.first, fetch.last)
-        )
+        row.made = keep(found)
         row.state = State.DONE
         row.save(update_fields=["made", "state"])

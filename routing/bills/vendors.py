@@ -1,8 +1,10 @@
 """How vendors tell what they take: which paths, asked for what, with which headers, and how a page names the next one.
 
-OpenAI: `GET /v1/organization/usage/completions` and `/costs`, of its API reference (Usage), with an admin key.
+OpenAI: `GET /v1/organization/usage/completions` and `/costs`, of its API reference (Usage), with an admin key. Both are
+grouped by `api_key_id` besides, where we know which of its keys is which credential.
 Anthropic: `GET /v1/organizations/usage_report/messages` and `/cost_report`, of its Admin API's reference. Both give
-buckets of a day in pages, `has_more` and `next_page`. Grouped as `billing/bills/files.py` reads them.
+buckets of a day in pages, `has_more` and `next_page`. Grouped as `billing/bills/files.py` reads them. Anthropic's cost
+report knows workspaces and descriptions, no keys.
 """
 
 import json
@@ -27,11 +29,14 @@ class BadPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """`paths` and how each is grouped, by part. `endpoint` is the one of the vendor itself."""
+    """`paths` and how each is grouped, by part. `endpoint` is the one of the vendor itself. `key`: how both are grouped
+    by key besides; empty: not both can be.
+    """
 
     endpoint: str
     auth_style: str
     paths: Mapping[Part, tuple[str, tuple[str, str]]]
+    key: Query
 
     def headers(self, secret: str) -> dict[str, str]:
         """What names us."""
@@ -39,7 +44,7 @@ class Vendor:
             return {"authorization": f"Bearer {secret}"}
         return {"x-api-key": secret, "anthropic-version": "2023-06-01"}
 
-    def query(self, part: Part, first: date, last: date, cursor: str) -> Query:
+    def query(self, part: Part, first: date, last: date, cursor: str, *, by_key: bool = False) -> Query:
         """What asks for the buckets of some days, both inclusive, or for the page that `cursor` names."""
         _, grouped = self.paths[part]
         begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
@@ -48,7 +53,8 @@ class Vendor:
         else:
             span = [("starting_at", f"{begin:%Y-%m-%dT%H:%M:%SZ}"), ("ending_at", f"{end:%Y-%m-%dT%H:%M:%SZ}")]
         page = [("page", cursor)] if cursor else []
-        return [*span, ("bucket_width", "1d"), ("limit", str(BUCKETS)), grouped, *page]
+        keys = self.key if by_key else []
+        return [*span, ("bucket_width", "1d"), ("limit", str(BUCKETS)), grouped, *keys, *page]
 
 
 VENDORS: Mapping[str, Vendor] = {
@@ -59,6 +65,7 @@ VENDORS: Mapping[str, Vendor] = {
             Part.USAGE: ("organization/usage/completions", ("group_by", "model")),
             Part.COST: ("organization/costs", ("group_by", "line_item")),
         },
+        [("group_by", "api_key_id")],
     ),
     BillForm.ANTHROPIC: Vendor(
         "https://api.anthropic.com/v1",
@@ -67,6 +74,7 @@ VENDORS: Mapping[str, Vendor] = {
             Part.USAGE: ("organizations/usage_report/messages", ("group_by[]", "model")),
             Part.COST: ("organizations/cost_report", ("group_by[]", "description")),
         },
+        [],
     ),
 }
 

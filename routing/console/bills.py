@@ -139,7 +139,7 @@ class BillSourcePage(Page):
 class BillFetchPage(NeverDeleted, Page):
     """Fetches. One is asked for, fetched by a worker, stopped and gone on with, and compared once it is whole."""
 
-    list_display = ("asked_at", "source", "first", "last", "state", "pages", "error", "asked_by")
+    list_display = ("asked_at", "source", "first", "last", "state_shown", "pages", "error", "asked_by")
     list_select_related = ("source",)
     list_filter = ("state",)
     ordering = ("-pk",)
@@ -149,7 +149,9 @@ class BillFetchPage(NeverDeleted, Page):
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         asked = ("source", "first", "last")
         return (
-            (*asked, "asked_at", "asked_by", "state", "error", "pages", "size", "files", "comparison") if obj else asked
+            (*asked, "asked_at", "asked_by", "state_shown", "error", "pages", "size", "files", "comparison")
+            if obj
+            else asked
         )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -246,7 +248,7 @@ class BillFetchPage(NeverDeleted, Page):
         description="State",
         label={"done": "success", "failed": "danger", "stopped": "warning", "running": "info", "waiting": "info"},
     )
-    def state(self, fetch: BillFetch) -> tuple[str, str]:
+    def state_shown(self, fetch: BillFetch) -> tuple[str, str]:
         """How far it is."""
         return fetch.state, fetch.get_state_display()
 

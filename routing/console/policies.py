@@ -42,7 +42,7 @@ class ChoiceWeightPage(Page):
     list_editable = ("weight",)
     list_filter = ("word",)
     ordering = ("word", "term")
-    fields = (("word", "term"), "weight")
+    fields = ("word", "term", "weight")
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Weights are not negative: a model would be marked down for what is good about it."""
@@ -80,15 +80,15 @@ class PolicyPage(Replays, Page):
         (
             "Which offer is tried first",
             {
-                "fields": (("strategy", "factor"), "providers"),
+                "fields": ("strategy", "factor", "providers"),
                 "description": "One thing: a level that names a strategy or providers sets all three.",
             },
         ),
-        ("What may follow", {"fields": (("fallback", "max_attempts"),)}),
-        ("Deadlines, in seconds", {"fields": (("first_byte_timeout", "total_timeout"),)}),
+        ("What may follow", {"fields": ("fallback", "max_attempts")}),
+        ("Deadlines, in seconds", {"fields": ("first_byte_timeout", "total_timeout")}),
         (
             "What no request gets past",
-            {"fields": ("only_providers", ("refuses_training", "refuses_retention"))},
+            {"fields": ("only_providers", "refuses_training", "refuses_retention")},
         ),
         ("Streams that break", {"fields": ("continues_streams",)}),
     )
@@ -133,7 +133,7 @@ class PolicyPage(Replays, Page):
             return self.fieldsets
         (title, _), *rest = self.fieldsets
         whose = ("level",) if obj.level == Level.GLOBAL else ("level", obj.level)
-        return [(title, {"fields": (whose,)}), *rest]
+        return [(title, {"fields": whose}), *rest]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         related = ("model", "project__organization", "key__project__organization")

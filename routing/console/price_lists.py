@@ -49,14 +49,14 @@ class PriceListPage(NeverDeleted, Page):
     """Price lists. One is asked for, fetched by a worker, looked at, and imported or declined as a whole."""
 
     form = PriceListForm
-    list_display = ("asked_at", "asked", "state", "differences", "held", "decided_by", "decided_at", "error")
+    list_display = ("asked_at", "asked", "state_shown", "differences", "held", "decided_by", "decided_at", "error")
     list_filter = ("state",)
     ordering = ("-pk",)
     search_fields = ()
     change_form_outer_after_template = "admin/billing/pricelist/lines.html"
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        asked = ("url", "vendors", "asked_at", "asked", "state", "error", "fetched_at", "size", "sha256")
+        asked = ("url", "vendors", "asked_at", "asked", "state_shown", "error", "fetched_at", "size", "sha256")
         return (*asked, "differences", "held", "decided_by", "decided_at") if obj else ("wanted",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class PriceListPage(NeverDeleted, Page):
         description="State",
         label={"fetched": "warning", "imported": "success", "same": "success", "failed": "danger", "declined": "info"},
     )
-    def state(self, found: PriceList) -> tuple[str, str]:
+    def state_shown(self, found: PriceList) -> tuple[str, str]:
         """How far it is."""
         return found.state, found.get_state_display()
 

@@ -20,7 +20,8 @@ from billing.bills.files import MOST_BYTES, BadBill, Form
 from billing.bills.reconciling import reconcile
 from billing.exports.csv_file import FORMULA
 from billing.models import Reconciliation, ReconciliationLine
-from routing.models import Credential, Provider
+from routing.bills.credentials import billed_as
+from routing.models import Provider
 
 SHOWN = 1000  # lines; the file has all
 COLUMNS = (
@@ -39,11 +40,7 @@ COLUMNS = (
 )
 HEADER = (*COLUMNS[:9], "missing_calls", "token_drift", "price_drift")
 AMOUNTS = COLUMNS[7:]
-
-
-def credentials_of(provider: str) -> dict[Any, str]:
-    """What the credentials of a provider are called, by id."""
-    return dict(Credential.objects.filter(provider__slug=provider).values_list("pk", "name"))
+SHOWN_AMOUNTS = tuple(f"{name}_shown" for name in AMOUNTS)
 
 
 def as_csv(made: Reconciliation) -> str:
@@ -96,13 +93,12 @@ class BillForm(forms.Form):
 class ReconciliationPage(Record):
     """Bills that were compared, newest first. What one came to stays as it was."""
 
-    list_display = ("made_at", "provider", "first", "last", "billed_shown", "booked_shown", *AMOUNTS[2:], "made_by")
+    list_display = ("made_at", "provider", "first", "last", *SHOWN_AMOUNTS, "made_by")
     ordering = ("-pk",)
     search_fields = ()
     list_before_template = "admin/billing/reconciliation/upload_button.html"
     change_form_outer_after_template = "admin/billing/reconciliation/lines.html"
-    fields = ("provider", "form", "files", "first", "last", "made_at", "made_by", "billed_shown", "booked_shown",
-              *AMOUNTS[2:])  # fmt: skip
+    fields = ("provider", "form", "files", "first", "last", "made_at", "made_by", *SHOWN_AMOUNTS)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -124,7 +120,7 @@ class ReconciliationPage(Record):
             try:
                 with transaction.atomic():  # what was too long for the console leaves its request's transaction whole
                     made = reconcile(
-                        provider, Form(given["form"]), files, credentials_of(provider), request.user.get_username()
+                        provider, Form(given["form"]), files, billed_as(provider), request.user.get_username()
                     )
             except BadBill as error:
                 form.add_error("file", str(error))
@@ -166,17 +162,17 @@ class ReconciliationPage(Record):
         return money(made.booked)
 
     @display(description="Missing calls")
-    def missing(self, made: Reconciliation) -> str:
+    def missing_shown(self, made: Reconciliation) -> str:
         """Of the gap."""
         return money(made.missing)
 
     @display(description="Token drift")
-    def tokens(self, made: Reconciliation) -> str:
+    def tokens_shown(self, made: Reconciliation) -> str:
         """Of the gap."""
         return money(made.tokens)
 
     @display(description="Price drift")
-    def price(self, made: Reconciliation) -> str:
+    def price_shown(self, made: Reconciliation) -> str:
         """Of the gap."""
         return money(made.price)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.core import signing
 from django.core.exceptions import PermissionDenied
@@ -15,6 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -142,8 +144,13 @@ class Replays(Page):
         return response
 
     def keep(self, request: HttpRequest, number: int) -> HttpResponse:
-        """POST: saves the policy that was replayed, in place of what its subject has, and leads to it."""
+        """POST: saves the policy that was replayed, in place of what its subject has, and leads to it; where
+        SECOND_PERSON has policies drafted, nothing.
+        """
         self._check(request)
+        if "policy" in settings.SECOND_PERSON:
+            messages.error(request, _("A second person has to approve policies: save it as a draft on its page."))
+            return redirect("admin:routing_policy_replayed", number)
         found = Replay.objects.filter(pk=number).first()
         if found is None:
             raise Http404

@@ -45,6 +45,16 @@ class Model(models.Model):
 
     slug = models.CharField(max_length=200, unique=True, validators=[model_slug_validator])
     name = models.CharField(max_length=200)
+    author = models.CharField(
+        max_length=100,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Who made it, as people call them. Empty: the first half of the slug.",
+    )
+    description = models.TextField(
+        max_length=4000, blank=True, default="", db_default="", help_text="What it is good for, to who chooses a model."
+    )
     aliases = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     input_modalities = ArrayField(
         models.CharField(max_length=8, choices=READABLE),

@@ -1,8 +1,11 @@
 """Which offers have no price at this moment, and what they lack."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
 
-from django.db.models import Min
+from django.db.models import Case, When
 from django.db.models.functions import Now
 
 from billing.models import TariffVersion, rate_name
@@ -13,17 +16,16 @@ from routing.models.model import Model, Offer, never_written
 WITHOUT_A_PRICE = "under a hard budget its calls are refused, under none nobody knows what they cost"
 
 
-def lacks(offers: Iterable[Offer]) -> dict[int, str]:
-    """What each of `offers` lacks to have a price now, by its key; with one it is left out. Four queries at most."""
+def lacks(offers: Iterable[Offer], models: Mapping[int, Model] | None = None) -> dict[int, str]:
+    """What each of `offers` lacks to have a price now, by its key; with one it is left out.
+
+    `models`: those of their models, by key, that have just been read. A query, and one more for the other models.
+    """
     given = list(offers)
     tariffs = {offer.tariff_id for offer in given if offer.tariff_id is not None}
-    begun = TariffVersion.objects.filter(tariff__in=tariffs, effective_from__lte=Now())
-    newest = begun.order_by("tariff", "-effective_from").distinct("tariff").prefetch_related("rates")
-    prices = {version.tariff_id: _prices(version) for version in newest}
-    to_come = TariffVersion.objects.filter(tariff__in=tariffs - prices.keys()).values("tariff")
-    starts = dict(to_come.annotate(first=Min("effective_from")).values_list("tariff", "first"))
+    prices, starts = _versions(tariffs)
     missing = {tariff: named for tariff, version in prices.items() if (named := version.lacking())}
-    needless = _needless(offer.model_id for offer in given if offer.tariff_id in missing)
+    needless = _needless((offer.model_id for offer in given if offer.tariff_id in missing), models or {})
     found = {}
     for offer in given:
         if offer.tariff_id is None:
@@ -40,11 +42,36 @@ def lacks(offers: Iterable[Offer]) -> dict[int, str]:
     return found
 
 
-def _needless(models: Iterable[int]) -> dict[int, tuple[str, ...]]:
+def _versions(tariffs: set[int]) -> tuple[dict[int, Prices], dict[int, datetime]]:
+    """By tariff: the prices of the version in force; and where none is, when the first one will be."""
+    begun = Case(When(effective_from__lte=Now(), then="effective_from"))
+    nearest = TariffVersion.objects.filter(tariff__in=tariffs).order_by(
+        "tariff", begun.desc(nulls_last=True), "effective_from"
+    )
+    columns = ("item", "above", "service_tier", "cost", "charge")
+    rows = TariffVersion.objects.filter(pk__in=nearest.distinct("tariff").values("pk")).annotate(begun=begun)
+    of: dict[int, list[Any]] = defaultdict(list)
+    starts, kinds = {}, {}
+    told = rows.values_list(
+        "tariff", "begun", "effective_from", "marginal", "exchange_rate", *(f"rates__{name}" for name in columns)
+    )
+    for tariff, since, start, marginal, exchange_rate, item, above, tier, cost, charge in told if tariffs else ():
+        if since is None:
+            starts[tariff] = start
+            continue
+        kinds[tariff] = {"marginal": marginal, "exchange_rate": exchange_rate}
+        if item is not None:
+            of[tariff].append((item, above, tier, Rate(cost, charge)))
+    return {tariff: compiled(of[tariff], **kind) for tariff, kind in kinds.items()}, starts
+
+
+def _needless(models: Iterable[int], known: Mapping[int, Model]) -> dict[int, tuple[str, ...]]:
     """Items that these models have no use for."""
     asked = set(models)
-    makes = Model.objects.filter(pk__in=asked).values_list("pk", "output_modalities") if asked else ()
-    return {pk: free for pk, modalities in makes if (free := never_written(modalities))}
+    makes = {pk: known[pk].output_modalities for pk in asked & known.keys()}
+    if unknown := asked - makes.keys():
+        makes |= dict(Model.objects.filter(pk__in=unknown).values_list("pk", "output_modalities"))
+    return {pk: free for pk, modalities in makes.items() if (free := never_written(modalities))}
 
 
 def warnings(offers: Iterable[Offer]) -> list[str]:
@@ -52,8 +79,3 @@ def warnings(offers: Iterable[Offer]) -> list[str]:
     active = [offer for offer in offers if offer.active]
     lacking = lacks(active)
     return [f"{offer} has {lacking[offer.pk]}: {WITHOUT_A_PRICE}." for offer in active if offer.pk in lacking]
-
-
-def _prices(version: TariffVersion) -> Prices:
-    rows = ((rate.item, rate.above, rate.service_tier, Rate(rate.cost, rate.charge)) for rate in version.rates.all())
-    return compiled(rows, marginal=version.marginal, exchange_rate=version.exchange_rate)

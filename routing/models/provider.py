@@ -226,6 +226,14 @@ class Credential(models.Model):
     sealed = models.TextField(blank=True, editable=False)
     hint = models.CharField(max_length=8, blank=True, editable=False)  # the last four characters
     active = models.BooleanField(default=True)
+    billed_as = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[RegexValidator(r"\A\w[^\x00-\x1f\x7f]*\Z", "It begins with a letter or a digit.")],
+        help_text="What the provider's bill calls this key: its id there, such as key_abc123. Empty: its name.",
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["provider", "name"], name="credential_name")]

@@ -56,6 +56,7 @@ class Listing:
     context_length: int  # 0: unknown
     prices: tuple[tuple[datetime, Rates], ...]
     reason: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ def _listing(vendor: Vendor, model: listed.ModelInfo, upstream_model: str, slug:
     except Inexpressible as error:
         reason = str(error)
     context = model.context_window or 0
-    return Listing(vendor.slug, upstream_model, slug, model.name or model.id, context, prices, reason)
+    words = " ".join((model.description or "").split())
+    return Listing(vendor.slug, upstream_model, slug, model.name or model.id, context, prices, reason, words)
 
 
 def _upstream_model(model: listed.ModelInfo) -> str | None:

@@ -36,6 +36,7 @@ class UnknownVendor(Exception):
     """There is no such vendor in the table or on the list. The message names those there are."""
 
 
+LONGEST_DESCRIPTION = 1_000  # characters that are taken over
 UNKNOWN_MAX_OUTPUT = 32_768  # tokens, where the price list knows no context either
 
 
@@ -144,6 +145,7 @@ class _Known:
                 )
                 self.providers[vendor.slug] = starter.providers[vendor.slug] = row
                 starter.lines.append(f"+ provider {vendor.slug}: {vendor.base_url}")
+        self.authors = {one.author: lists[one.slug].name for one in vendors}
         self.models = {row.slug: row for row in Model.objects.all()}
         self.aliases = {name: row.slug for row in self.models.values() for name in row.aliases}
         versions = Prefetch("versions", TariffVersion.objects.order_by("effective_from").prefetch_related("rates"))
@@ -162,7 +164,12 @@ class _Known:
             return
         model = self.models.get(listing.slug)
         if model is None:
-            model = Model(slug=listing.slug, name=listing.name)
+            model = Model(
+                slug=listing.slug,
+                name=listing.name,
+                author=self.authors.get(listing.slug.partition("/")[0], ""),
+                description=listing.description[:LONGEST_DESCRIPTION],
+            )
             _size(model, listing)
             self.models[listing.slug] = self.starter.models[listing.slug] = model
             self.starter.lines.append(f"+ model {listing.slug}")

@@ -21,7 +21,7 @@ from django.db.models import Sum
 from billing import auditing
 from billing.auditing import _counts, audit
 from billing.backbone.settlement import encode
-from billing.models import AccountDay, AuditFinding, AuditState, Usage
+from billing.models import AccountDay, AuditFinding, AuditState, ReportTags, TagRollup, Usage
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
 from tests.console.browser import console, make_usage
@@ -145,6 +145,52 @@ def test_whatever_is_changed_is_found_by_the_next_run(
     forced(statement.format(id=rows[3].pk))
     assert audit()
     assert kind in dict(findings())
+
+
+TAG_CHANGES = {
+    "a day by end user": "update billing_tagrollup set charge = charge + 0.000000000001 where span = 'day' and tag = ''"
+                         " and value = 'ann'",
+    "a day by tag": "update billing_tagrollup set requests = requests - 1 where span = 'day' and tag = 'team'"
+                    " and value = 'red'",
+    "a day's rest": "delete from billing_tagrollup where span = 'day' and value = ''",
+    "an hour by end user": "update billing_tagrollup set charge = charge - 0.000000000001 where span = 'hour'"
+                           " and tag = ''",
+    "an hour by tag": "delete from billing_tagrollup where span = 'hour' and tag = 'team'",
+}  # fmt: skip
+
+
+def test_what_is_changed_by_end_user_or_tag_is_found(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours once they no longer change, days in turn; what is open is looked at each time."""
+    empty()
+    tenant = make_tenant("alice")
+    ReportTags.objects.create(organization=tenant.organization, names=["team"])
+    final = (datetime.now(UTC) - timedelta(hours=2)).replace(minute=0, second=0, microsecond=0) - timedelta(minutes=30)
+    for moment in (final, ago(3)):
+        spend(tenant, moment, end_user="ann", metadata={"team": "red"})
+        spend(tenant, moment)
+    make_whole()
+    assert findings() == []
+    kept = forced("create table kept_tagrollup as table billing_tagrollup")
+    assert kept == TagRollup.objects.count() > 0
+    for what, statement in TAG_CHANGES.items():
+        state = AuditState.objects.get()
+        state.state["hour"] = ""
+        state.save()
+        assert forced(statement), what
+        monkeypatch.setattr(auditing, "TAGGED_IN_TURN", 34)
+        assert audit() and dict(findings()).keys() == {"rollup"}, what
+        monkeypatch.setattr(auditing, "TAGGED_IN_TURN", 0)
+        assert audit() and dict(findings()).keys() == {"rollup"}, what
+        forced("delete from billing_tagrollup; insert into billing_tagrollup select * from kept_tagrollup")
+        assert audit() == 0, what
+    forced("drop table kept_tagrollup")
+    # A tag that is named no more, or not told apart yet, is no error.
+    ReportTags.objects.filter(pk=tenant.organization.pk).update(names=["trace"], rolled_up=False)
+    monkeypatch.setattr(auditing, "TAGGED_IN_TURN", 34)
+    state = AuditState.objects.get()
+    state.state["hour"] = ""
+    state.save()
+    assert audit() == 0
 
 
 def unseen(**changes: Any) -> None:
@@ -293,5 +339,5 @@ def test_within_ninety_seconds_worker_and_beat_raise_the_alarm(rows: list[Usage]
         audited = float(text.split("\nmeterline_audit_timestamp_seconds ")[1].split()[0])
         assert abs(audited - time.time()) < 60
     first = console().get("/console/").content.decode()
-    assert "The books do not agree: 1 finding." in first
+    assert "The books do not agree: 1 finding" in first
     assert about(rows[4]) in console().get("/console/billing/auditfinding/").content.decode()

@@ -17,6 +17,8 @@ from tests.stage.product import Gateway, synchronize
 from tests.stage.shelf import LONG_AGO, make_model, make_provider, make_tariff
 from tests.stage.speech import error, nothing_happened
 
+LONG = [{"role": "user", "content": "word " * 40_000}]  # as many bytes as its provider counts tokens
+
 
 def read(gateway: Gateway, tenant: Tenant, path: str) -> Any:
     """What a tenant is answered, with its numbers as `Decimal`."""
@@ -92,7 +94,7 @@ def test_a_margin_is_charged_for_the_tokens_beyond_the_size_alone(
     tariff = make_tariff(input="1", output="10", above=above, marginal=True)
     model = make_model(make_provider(simulated.base_url), "sim-small?tokens=3&prompt=200001", tariff)
     synchronize(gateway)
-    id = gateway.chat(alice.secret, model.slug).json()["id"]
+    id = gateway.chat(alice.secret, model.slug, messages=LONG).json()["id"]
     row = Usage.objects.get(id=id)
     # 100,000 at $1, 100,000 at $2, one at $3; the answer at the rate of the whole prompt's size.
     assert (row.charge, row.provider_cost) == (Decimal("0.300045"), Decimal("0.300045"))
@@ -132,7 +134,7 @@ def test_a_whole_request_is_priced_by_the_size_of_its_prompt(
     tariff = make_tariff(input="1", output="10", above={200_000: {"input": "2", "output": "14"}})
     model = make_model(make_provider(simulated.base_url), f"sim-small?tokens=3&prompt={prompt}", tariff)
     synchronize(gateway)
-    id = gateway.chat(alice.secret, model.slug).json()["id"]
+    id = gateway.chat(alice.secret, model.slug, messages=LONG).json()["id"]
     row = Usage.objects.get(id=id)
     assert (row.charge, row.provider_cost) == (Decimal(charge), Decimal(charge))
     lines = [(line["item"], line["quantity"], line["charge"]) for line in row.arithmetic]

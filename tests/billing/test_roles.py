@@ -248,6 +248,9 @@ AS_OWNER = {
     "billing_judge_claim": "console",
     "billing_seed_counter": "console",
     "routing_end_rests": None,
+    "gateway_reveal_payload": "console",
+    "gateway_purge_payloads": "app",
+    "gateway_cut": "console",
 }
 
 

@@ -192,6 +192,7 @@ def test_every_scheduled_task_is_known() -> None:
         *("resolve_dead_holds", "roll_up_usage", "seal"),
     }
     gateways = {"gateway.alert", "gateway.prune_files", "gateway.prune_refused", "gateway.store_exports"}
+    gateways.add("gateway.purge_payloads")
     routings = {"routing.fetch_price_list", "routing.prune", "routing.roll_up"}
     assert set(TASKS) == {*(f"billing.{name}" for name in billings), *routings, *gateways, "accounts.seal_log"}
     asked_for = {

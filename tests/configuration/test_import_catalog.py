@@ -118,6 +118,19 @@ def test_it_works(market: Market) -> None:
     assert not Credential.objects.filter(provider__slug=market.slug).exists()
 
 
+def test_what_the_list_says_of_a_model_is_taken_over_and_what_an_operator_says_stays(market: Market) -> None:
+    market.sells("swift", tokens_price(), description="Good at\n  short answers.")
+    market.sells("elsewhere/deep", tokens_price(), description="x" * 5000)
+    market.import_()
+    swift, deep = market.offer("swift").model, market.offer("elsewhere/deep").model
+    assert (swift.author, swift.description) == ("Example", "Good at short answers.")
+    assert (deep.author, deep.description) == ("", "x" * 1000)  # the vendor has not made it
+    Model.objects.filter(pk=swift.pk).update(author="", description="Ours.")
+    market.import_()
+    swift.refresh_from_db()
+    assert (swift.author, swift.description) == ("", "Ours.")
+
+
 def test_a_second_time_changes_nothing(market: Market) -> None:
     market.sells("swift", tokens_price())
     market.sells("deep", tokens_price(input_mtok=listed.TieredPrices(base=D(1), tiers=[listed.Tier(200_000, D(2))])))

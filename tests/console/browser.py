@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
@@ -17,6 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import ApiKey, AuditEvent, Membership, Organization, Project, User
+from accounts.sealing import seal_bytes
 from billing.credit.prepaid import grant
 from billing.ids import first_id, new_id
 from billing.models import (
@@ -50,7 +52,8 @@ from billing.models import (
     Terms,
     Usage,
 )
-from gateway.models import Refused, RefusedCount
+from gateway.models import ChangeSet, Payload, Refused, RefusedCount
+from gateway.process.payloads import ANSWER, PROMPT, place
 from routing.models import ChoiceWeight, Credential, Model, Offer, Policy, Provider
 from tests.stage.cast import Tenant
 
@@ -164,6 +167,24 @@ def make_attempt(usage: Usage, **fields: Any) -> Attempt:
     )
 
 
+def sealed_sides(usage: Usage, prompt: str, answer: str) -> dict[str, Any]:
+    """Of a kept payload of `usage`: both sides sealed, their sizes, and whose they are."""
+    kept: dict[str, Any] = {"usage": usage}
+    for side, text in ((PROMPT, prompt), (ANSWER, answer)):
+        kept[side] = seal_bytes(zlib.compress(text.encode()), place(side, usage.pk))
+        kept[f"{side}_bytes"] = len(text.encode())
+    return kept
+
+
+def make_payload(tenant: Tenant, usage: Usage | None = None, **fields: Any) -> Payload:
+    """A kept payload of a generation, of nothing."""
+    usage = usage or make_usage(tenant)
+    Project.objects.filter(pk=tenant.project.pk).update(payload_days=30)
+    row = {"prompt_bytes": 1, "answer_bytes": 2, "prompt": b"", "answer": b"", "created_at": usage.created_at}
+    of = {"organization": usage.organization, "project": usage.project, "key": usage.key}
+    return Payload.objects.create(**{"id": usage.pk, **of, **row, **fields})
+
+
 def make_entry(usage: Usage, **fields: Any) -> LedgerEntry:
     """The posting of what `usage` is charged."""
     row = {"kind": "settle", "debit": f"tenant:{usage.organization}", "credit": "revenue", "amount": usage.charge}
@@ -225,6 +246,7 @@ PAGES = (
     Offer,
     Policy,
     ChoiceWeight,
+    ChangeSet,
 )
 READ_ONLY = (
     AuditEvent,
@@ -240,8 +262,9 @@ READ_ONLY = (
     Hold,
     Lease,
 )
-NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention)
+NEVER_ADDED = (*READ_ONLY, PriceProposal, Retention, ChangeSet)
 KEPT = (
+    ChangeSet,
     User,
     Organization,
     Project,
@@ -415,6 +438,7 @@ def make_rows(tenant: Tenant) -> Rows:
         Model: model,
         Offer: Offer.objects.create(model=model, provider=provider, upstream_model="m", tariff=tariff),
         Policy: Policy.objects.create(level="model", model=model, providers=[slug], fallback="true"),
+        ChangeSet: ChangeSet.objects.create(title=slug, drafted_by=slug),
         ChoiceWeight: ChoiceWeight.objects.get(word="balanced", term="quality"),
     }
 

@@ -45,6 +45,28 @@ def test_a_change_is_logged_with_who_from_where_and_what(alice: Tenant) -> None:
     assert len(events(alice.organization)) == 2  # nothing changed
 
 
+def test_a_row_or_a_person_is_looked_for_in_an_index(alice: Tenant) -> None:
+    """Of which there is one each, for one who sees all and for one who sees an organization's."""
+    client, asked = console(), list[tuple[str, Any]]()
+
+    def note(execute: Any, statement: str, values: Any, *args: Any) -> Any:
+        asked.append((statement, values))
+        return execute(statement, values, *args)
+
+    address, id = url(AuditEvent, "changelist"), alice.organization.pk
+    with connection.execute_wrapper(note):
+        assert str(id) in client.get(address, {"q": str(id)}).content.decode()
+    (found,) = [one for one in asked if one[1] and str(id) in one[1] and '"accounts_auditevent"."row" = ' in one[0]]
+    for sees in ("all", str(id)):
+        with console_role(), connection.cursor() as cursor:
+            cursor.execute("select set_config('meterline.sees', %s, false)", [sees])
+            cursor.execute("set enable_seqscan = off; set enable_indexscan = off")
+            cursor.execute(f"explain {found[0]}", found[1])
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            cursor.execute("reset enable_seqscan; reset enable_indexscan")
+        assert "Bitmap Index Scan on events_by_row" in plan and "Bitmap Index Scan on events_by_actor" in plan, plan
+
+
 def test_what_goes_past_the_forms_is_logged_as_well(alice: Tenant) -> None:
     budget = Budget.objects.create(organization=alice.organization, period="day", amount=5)
     Budget.objects.filter(pk=budget.pk).update(amount=6)

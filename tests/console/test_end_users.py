@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -186,11 +187,23 @@ def test_operators_name_tags(alice: Tenant) -> None:
     client, add = console(), url(ReportTags, "add")
     too_many = client.post(add, {"organization": alice.organization.pk, "names": "\n".join("abcdef")})
     assert too_many.status_code == 200 and not ReportTags.objects.filter(pk=alice.organization.pk).exists()
+    twice = client.post(add, {"organization": alice.organization.pk, "names": "team\n team\n"})
+    assert "Name each tag once." in twice.content.decode()
+    for names in ([""], [" team"], ["team", "team"]):
+        with pytest.raises(ValidationError):
+            ReportTags(organization=alice.organization, names=names).full_clean()
+    assert not ReportTags.objects.filter(pk=alice.organization.pk).exists()
     assert client.post(add, {"organization": alice.organization.pk, "names": "team\ncost, center"}).status_code == 302
     row = ReportTags.objects.get(pk=alice.organization.pk)
     assert (row.names, row.rolled_up) == (["team", "cost, center"], False)
-    make_usage(alice, NOW - timedelta(days=1), metadata={"cost, center": "7"})
+    listed = url(ReportTags, "changelist") + f"?q={alice.organization.slug}"
+    assert "waits for the worker" in client.get(listed).content.decode()
+    for days in (20, 1):
+        make_usage(alice, NOW - timedelta(days=days), metadata={"cost, center": "7"})
+    assert not roll_up_usage(most_days=1)  # a worker that is stopped after its first day
+    assert "UTC, going on" in client.get(listed).content.decode()
     assert roll_up_usage()
+    assert "up to now" in client.get(listed).content.decode()
     row.refresh_from_db()
     assert row.rolled_up
     change = url(ReportTags, "change", row.pk)

@@ -102,20 +102,20 @@ def test_it_says_what_the_chosen_entries_come_to_sealed_or_not(alice_books: Book
     provider, tenant = f"provider:{alice.organization.slug}", f"tenant:{alice.organization.slug}"
     assert sums(of(alice, **on(DAY, DAY + timedelta(days=1)))) == [
         ("cost", "$0.125", "$0", "$0.125", "1", "$0.125"),
-        (provider, "$0", "$0.125", "$-0.125", "1", "$-0.125"),
-        ("revenue", "$0", "$1.250000000001", "$-1.250000000001", "2", "$-1.250000000001"),
+        (provider, "$0", "$0.125", "-$0.125", "1", "-$0.125"),
+        ("revenue", "$0", "$1.250000000001", "-$1.250000000001", "2", "-$1.250000000001"),
         (tenant, "$1.250000000001", "$0", "$1.250000000001", "2", "$1.250000000001"),
     ]
     # The balance is of all days up to the end of the chosen ones.
     assert sums(of(alice, account=tenant)) == [(tenant, "$2", "$0", "$2", "1", "$3.250000000001")]
-    assert sums({"account": provider, **on(DAY)}) == [(provider, "$0", "$0.125", "$-0.125", "1", "$-0.125")]
+    assert sums({"account": provider, **on(DAY)}) == [(provider, "$0", "$0.125", "-$0.125", "1", "-$0.125")]
     assert sums(of(alice, **on(DAY - timedelta(days=9)))) == []
     assert sums({"q": str(made["next"].generation)}) == [
-        ("revenue", "$0", "$1.000000000001", "$-1.000000000001", "1"),
+        ("revenue", "$0", "$1.000000000001", "-$1.000000000001", "1"),
         ("tenant", "$1.000000000001", "$0", "$1.000000000001", "1"),
     ]
     everyone = {row[0]: row for row in sums(on(DAY))}
-    assert everyone[provider] == (provider, "$0", "$0.125", "$-0.125", "1")  # and no balance: it would be of all time
+    assert everyone[provider] == (provider, "$0", "$0.125", "-$0.125", "1")  # and no balance: it would be of all time
     assert Decimal(everyone["tenant"][1][1:]) >= Decimal("1000.25")
 
 

@@ -1,8 +1,10 @@
 """The console's pages in place of those it does not show."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from django.contrib.admin import site
@@ -10,11 +12,12 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from accounts.models import User
 from billing.models import Usage
 from tests.console.browser import console, url
 from tests.stage.cast import NOBODYS
 from tests.stage.nursery import Program
-from tests.stage.product import ROOT, environment
+from tests.stage.product import ROOT, Gateway, environment
 
 
 @pytest.mark.parametrize("address", ["/console/nowhere/", "/console/accounts/apikey/not-an-id/revoke/", "/nowhere"])
@@ -27,7 +30,7 @@ def test_what_is_not_there_is_told_on_a_page(address: str) -> None:
 
 
 def test_what_is_not_theirs_is_told_to_staff_on_a_page() -> None:
-    for address in ("/console/health/", url(Usage, "changelist"), "/console/health/model/1/"):
+    for address in ("/console/health/", url(Usage, "changelist"), "/console/playground/"):
         response = console(superuser=False).get(address)
         html = response.content.decode()
         assert response.status_code == 403 and "This is not yours to see or do" in html
@@ -40,6 +43,86 @@ def test_a_stranger_learns_nothing_from_it() -> None:
     assert response.status_code == 404 and "There is no such page" in html
     assert "/console/billing/" not in html
     assert NOBODYS not in html, html[html.index(NOBODYS) - 300 :][:600]
+
+
+class Broken(Exception):
+    """Of a page that goes wrong."""
+
+
+def asked(client: Client, address: str, **options: Any) -> Any:
+    """The answer as a browser gets it: what goes wrong is answered, not raised."""
+    client.raise_request_exception = False
+    return client.get(address, **options)
+
+
+def told(response: Any, status: int, words: str) -> str:
+    """Asserts what holds of each page of refusal: status, words, policy, way back, request id; returns that id."""
+    html = response.content.decode()
+    assert (response.status_code, response["Content-Type"]) == (status, "text/html; charset=utf-8")
+    assert words in html and 'href="/console/"' in html and "console/theme" in html
+    assert response["Content-Security-Policy"].startswith("default-src 'self'; script-src 'self' 'unsafe-eval'")
+    assert "<style" not in html and " style=" not in html and " onclick=" not in html
+    id: str = response["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{32}", id) and f"<code>{id}</code>" in html
+    return id
+
+
+def test_every_refusal_says_why_and_the_way_back_and_its_id() -> None:
+    operator = console()
+    ids = {
+        told(
+            operator.get(url(Usage, "changelist"), {"error__regex": "a"}),
+            400,
+            "something in it that the console cannot",
+        ),
+        told(console(superuser=False).get("/console/health/"), 403, "This is not yours to see or do"),
+        told(operator.get("/console/nowhere/"), 404, "There is no such page"),
+        told(Client().get("/nowhere"), 404, "There is no such page"),
+        told(Client(headers={"host": "evil.example"}).get("/console/"), 400, "cannot read"),
+    }
+    assert len(ids) == 5
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_form_from_elsewhere_is_told_what_to_do(inside: bool) -> None:
+    client = console(enforce_csrf_checks=True) if inside else Client(enforce_csrf_checks=True)
+    people = User.objects.count()
+    response = client.post(url(User, "add") if inside else "/console/login/", {"username": "forged"})
+    told(response, 403, "Nothing was done. Open its page again")
+    assert User.objects.count() == people
+
+
+def test_what_goes_wrong_is_told_without_a_word_of_it_and_logged_with_its_id(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Inside the frame; outside where not even that can be made, as without a database."""
+    page = site._registry[Usage]
+
+    def breaks(*_: Any, **__: Any) -> Any:
+        raise Broken("secret-of-the-inside")
+
+    client = console()
+    monkeypatch.setattr(page, "get_queryset", breaks)
+    inside = asked(client, url(Usage, "changelist"))
+    id = told(inside, 500, "It is our fault, not yours.")
+    assert (
+        "secret-of-the-inside" not in inside.content.decode() and "/console/billing/usage/" in inside.content.decode()
+    )
+    (line,) = (one for one in caplog.records if one.exc_info and "secret-of-the-inside" in str(one.exc_info[1]))
+    assert line.getMessage() == f"unexpected, request {id}, view admin:billing_usage_changelist"
+
+    monkeypatch.setattr(site, "each_context", breaks)
+    outside = asked(client, url(Usage, "changelist"))
+    told(outside, 500, "It is our fault, not yours.")
+    assert "/console/billing/usage/" not in outside.content.decode()
+
+
+def test_the_apis_errors_stay_json(gateway: Gateway) -> None:
+    for address, status in (("/v1/nowhere", 404), ("/v1/models", 401), ("/api/v1/generation?id=x", 401)):
+        response = httpx.get(gateway.url + address)
+        assert response.headers["content-type"].startswith("application/json"), address
+        assert response.status_code == status and "error" in response.json()
+        assert response.headers["x-request-id"]
 
 
 def test_a_value_that_no_column_takes_is_told_on_a_page() -> None:

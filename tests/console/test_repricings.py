@@ -34,6 +34,21 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return found
 
 
+def test_a_second_person_applies_it_where_that_is_set(sent: Sent, settings: Any) -> None:
+    settings.SECOND_PERSON = ["repricing"]
+    ann, ben, today = console(), console(), timezone.now().date()
+    version = make_tariff(input=("1", "2")).versions.get()
+    ann.post(
+        url(Repricing, "add"), {"version": version.pk, "first": f"{today - timedelta(days=1)}", "until": f"{today}"}
+    )
+    run = Repricing.objects.get(version=version)
+    sent.clear()
+    page = ann.post(reverse("admin:billing_repricing_apply", args=[run.pk]), follow=True)
+    assert "Somebody else has to apply it." in page.content.decode() and sent == []
+    ben.post(reverse("admin:billing_repricing_apply", args=[run.pk]))
+    assert [one[:2] for one in sent] == [("billing.apply_repricing", run.pk)]
+
+
 def test_it_is_asked_for_counted_looked_at_and_applied(alice: Tenant, sent: Sent) -> None:
     tariff = make_tariff(input=("0.4", "0.44"), output=("1.6", "1.76"))
     row = make_usage(alice, timezone.now() - timedelta(days=2), tariff_version=tariff.versions.get().pk)

@@ -18,11 +18,12 @@ from billing import spending
 from billing.console import spend as page
 from billing.console.spend import NoSuch, asked_for, change
 from billing.models import LateHour, Mark, SpendRollup
+from billing.postings import Postings
 from billing.rollups import roll_up_usage
 from billing.sealing import seal
 from billing.spending import FURTHER, Days, Whose
 from tests.billing.test_export_formats import sheets
-from tests.console.browser import console, context_of, exact
+from tests.console.browser import console, console_role, context_of, exact
 from tests.stage.books import forced, spend
 from tests.stage.cast import NOBODYS, Tenant, make_key
 
@@ -99,7 +100,7 @@ def months_of_alice(alice: Tenant, charlie: Tenant) -> Tenant:
 def test_it_answers_what_an_organization_spent_in_a_month_by_model(months_of_alice: Tenant) -> None:
     assert table({**months(), **of(months_of_alice), "by": "model"}) == [
         ("lab/a", "4", "2,400", "$10", "$4", "$6", "$5", "+100.0 %"),
-        ("lab/b", "1", "1,200", "$0.000000000001", "$2", "$-1.999999999999", "$0", "none before"),
+        ("lab/b", "1", "1,200", "$0.000000000001", "$2", "-$1.999999999999", "$0", "none before"),
         ("lab/gone", "0", "0", "$0", "$0", "$0", "$0.5", "-100.0 %"),
     ]
     found = shown({**months(), **of(months_of_alice), "by": "model"})
@@ -448,6 +449,33 @@ def test_many_usage_rows_are_read_when_that_is_asked_for(
     found = compared(day, **of(alice))
     assert set(said(found)) == {"Rollups", "Ledger"} and found["unread"] and found["level"] == "good"
     assert said(compared(day, **of(alice), rows="1"))["Usage rows"] == ("0.00264", "0.002", "2")
+
+
+@pytest.mark.backbone
+def test_the_console_begins_behind_the_last_block_of_the_ledger(books: tuple[Tenant, datetime]) -> None:
+    """And does not ask each entry's policy whether it may be seen: what is not sealed is little among millions."""
+    alice, day = books
+    asked: list[tuple[str, Any]] = []
+
+    def note(execute: Any, statement: str, values: Any, *args: Any) -> Any:
+        asked.append((statement, values))
+        return execute(statement, values, *args)
+
+    with console_role(), connection.cursor() as cursor:
+        with connection.execute_wrapper(note):
+            spending.books(Days(day.date(), day.date()), alice.organization.pk)
+            Postings(first=day.date()).sums()
+            Postings(account="cost", first=day.date()).where_there_are()
+        cursor.execute("set enable_seqscan = off")
+        try:
+            plans = []
+            for statement, values in asked:
+                if "billing_ledgerentry" in statement:
+                    cursor.execute(f"explain {statement}", values)
+                    plans.append("\n".join(line for (line,) in cursor.fetchall()))
+        finally:
+            cursor.execute("reset enable_seqscan")
+    assert [re.findall(r"Index Cond: \(id > ", plan) for plan in plans] == 3 * [["Index Cond: (id > "]]
 
 
 def test_a_tenant_that_is_no_more_is_told_by_its_id() -> None:

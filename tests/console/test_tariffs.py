@@ -161,7 +161,7 @@ def test_an_item_may_have_a_rate_for_each_size_of_prompt(tariff: Tariff) -> None
     assert submit(client, f"{ADD}?tariff={tariff.pk}", FORM, note="next").status_code == 302
     second = tariff.versions.get(note="next")
     assert list(second.rates.order_by("item", "above").values_list("item", "above", "charge")) == sized
-    assert "200000" in client.get(page(second)).content.decode()
+    assert "200,000" in client.get(page(second)).content.decode()
 
 
 def test_a_version_has_margins_and_rates_by_class_of_service_and_the_next_starts_from_them(tariff: Tariff) -> None:

@@ -78,7 +78,7 @@ def test_a_page_has_its_main_part_and_names_its_inputs(model: type[models.Model]
 
 def test_the_login_and_the_boards_have_their_main_part(rows: Rows) -> None:
     client = console()
-    for address in ("/console/", "/console/health/", f"/console/health/model/{rows[Model].pk}/", "/console/nowhere/"):
+    for address in ("/console/", "/console/health/", f"/console/catalog/models/{rows[Model]}/", "/console/nowhere/"):
         assert client.get(address).content.decode().count('role="main"') == 1, address
     client.logout()
     assert client.get(reverse("admin:login")).content.decode().count("<main>") == 1
@@ -103,20 +103,35 @@ def test_a_page_is_called_what_the_menu_calls_it(rows: Rows) -> None:
         assert found == [name, str(rows[model])]
 
 
+def test_the_tab_is_called_what_the_menu_calls_the_page(rows: Rows) -> None:
+    client = console()
+
+    def title(address: str) -> str:
+        return " ".join(re.findall(r"<title>(.*?)</title>", client.get(address).content.decode(), re.DOTALL)[0].split())
+
+    for _, items in NAVIGATION:
+        for name, _, view in items:
+            assert title(reverse(view)) == f"{name} | Meterline"
+    assert title(url(Lease, "change", rows[Lease].pk)) == f"{rows[Lease]} - Processes | Meterline"
+    assert title(url(ApiKey, "add")) == "Add key - Keys | Meterline"
+
+
 def test_a_name_is_shown_as_it_is_written(rows: Rows) -> None:
     client = console()
     for model in (Model, Provider, Tariff):
         slug = str(rows[model])
         assert slug[0].islower()
         assert way(client.get(url(model, "change", rows[model].pk)).content.decode())[-1] == slug
-    board = client.get(f"/console/health/model/{rows[Model].pk}/").content.decode()
-    assert way(board) == ["Models", str(rows[Model])]
+    page = client.get(f"/console/catalog/models/{rows[Model]}/").content.decode()
+    assert f"<code>{rows[Model]}</code>" in page
 
 
 def test_no_is_a_fact_and_no_failure(rows: Rows) -> None:
     html = console().get(url(User, "changelist"), {"q": str(rows[User])}).content.decode()
-    assert "close_small" not in html and '<span class="text-subtle">No</span>' in html
-    assert '<span class="sr-only">Yes</span>' in html
+    assert "close_small" not in html and "check_small" not in html
+    row = html[html.index('<tbody class="block relative') :]
+    told = re.findall(r'<td class="field-is_(\w+)[^>]*>\s*<span class="[^"]*bg-(\w+)-[^"]*"\s*>\s*(\w+)\s*</span>', row)
+    assert set(told) == {("active", "green", "Yes"), ("superuser", "base", "No")}
 
 
 def test_a_figure_leads_to_what_it_counts(alice: Tenant) -> None:
@@ -125,9 +140,11 @@ def test_a_figure_leads_to_what_it_counts(alice: Tenant) -> None:
     make_usage(alice, status="failed")
     figures = {figure["title"]: figure["link"] for figure in context_of(client.get(reverse("admin:index")))["figures"]}
     listed = url(Usage, "changelist")
-    assert figures["Generations"] == figures["Charged"] == f"{listed}?created_at_from_0={today}"
-    assert figures["Failed"] == f"{listed}?created_at_from_0={today}&status=bad"
-    assert f"From {today} 00:00:00 UTC" in client.get(figures["Failed"]).content.decode()
+    days = f"created_at_from_0={today}&created_at_to_0={today}"
+    assert figures["Requests"] == f"{listed}?{days}"
+    assert figures["Not completed"] == f"{listed}?status=bad&{days}"
+    assert figures["Spend"] == f"{reverse('spend')}?from={today}&to={today}&by=model"
+    assert f"From {today} 00:00:00 UTC" in client.get(figures["Not completed"]).content.decode()
 
 
 def test_a_key_says_whose_it_is_where_one_is_chosen(alice: Tenant) -> None:

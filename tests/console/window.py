@@ -19,7 +19,7 @@ needs_a_browser = pytest.mark.skipif(
 # What is wrong with the page as it is shown now, in words.
 LOOK = """
 const wrong = [], seen = (one) => one.checkVisibility({checkVisibilityCSS: true, checkOpacity: true});
-const box = (one) => one.getBoundingClientRect(), main = document.querySelector("[role=main]");
+const box = (one) => one.getBoundingClientRect(), main = document.querySelector("[role=main], main");
 const name = (one) => `${one.tagName.toLowerCase()} ${one.id || one.name || one.textContent.trim().slice(0, 30)}`;
 if (document.documentElement.scrollWidth > innerWidth + 1) wrong.push("the page is wider than the window");
 
@@ -100,7 +100,8 @@ class Window:
         """Fills the fields of these names and sends their form; returns once another page has come."""
         page = self.driver.find_element("tag name", "html")
         for name, value in words.items():
-            field = self.driver.find_element("name", name)
+            found = self.driver.find_elements("css selector", f"[role=main] [name='{name}']")
+            field = found[0] if found else self.driver.find_element("name", name)
             field.clear()
             field.send_keys(value)
         field.submit()
@@ -120,8 +121,11 @@ class Window:
         return found
 
     def words(self, selector: str) -> str:
-        """What can be read there."""
-        return self.driver.find_element("css selector", selector).text
+        """What can be read there; in one look, as a part that is kept fresh may be another one by the next."""
+        found = self.driver.execute_script("return document.querySelector(arguments[0])?.innerText.trim()", selector)
+        if found is None:
+            raise LookupError(f"{selector} is not on the page.")
+        return "\n".join(line.strip() for line in str(found).splitlines() if line.strip())
 
     def _link(self, text: str) -> Any:
         return self.driver.find_element(

@@ -1,5 +1,6 @@
 """Statements and credit notes over the API: for an export key, of its own organization."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ from billing.issuing import credit_note, issue
 from tests.endpoints.test_exports import key
 from tests.stage.books import OWED, stated
 from tests.stage.cast import Tenant
-from tests.stage.product import Gateway
+from tests.stage.product import Gateway, running
 from tests.stage.speech import error
 
 PATH = "/v1/exports/statements"
@@ -58,6 +59,17 @@ def test_a_statement_and_its_credit_note(gateway: Gateway, alice: Tenant) -> Non
         assert (answer.headers["content-type"], answer.content) == ("application/pdf", pdf(document))
         assert answer.headers["content-disposition"] == f'attachment; filename="{document}.pdf"'
         assert "no-store" in answer.headers["cache-control"]
+
+
+def test_who_has_no_memory_left_is_made_no_document(tmp_path: Path, alice: Tenant) -> None:
+    of = stated(alice)
+    with running(tmp_path, MEMORY_BYTES="1048576") as (small,):
+        secret = key(small, alice, "export")
+        for format in ("pdf", "html"):
+            refused = get(small, secret, str(of), format=format)
+            assert (refused.status_code, error(refused)["code"]) == (503, "out_of_memory")
+        assert get(small, secret, str(of)).status_code == 200
+        assert "meterline_buffered_bytes 0.0" in small.client.get("/metrics").text
 
 
 def test_another_ones_is_not_there(gateway: Gateway, alice: Tenant, charlie: Tenant) -> None:

@@ -261,13 +261,13 @@ def test_it_is_gone_on_with_once(gateway: Gateway, recovering: Tenant, simulated
 def test_a_hard_budget_holds_what_both_may_cost(
     gateway: Gateway, recovering: Tenant, simulated: SimulatedProvider
 ) -> None:
-    model = make_pair(simulated, f"sim-small?{SAID}&fault=reset_mid@4", "sim-small?tokens=500&prompt=100000&ignore_max")
-    Budget.objects.create(organization=recovering.organization, period="total", amount=Decimal("0.1"), hard=True)
+    model = make_pair(simulated, f"sim-small?{SAID}&fault=reset_mid@4", "sim-small?tokens=500&prompt=32000&ignore_max")
+    Budget.objects.create(organization=recovering.organization, period="total", amount=Decimal("0.05"), hard=True)
     synchronize(gateway)
     answer = gateway.chat(recovering.secret, model.slug, stream=True, max_tokens=50)
     usage = Usage.objects.get(id=answer.headers["x-generation-id"])
     # Both lie; the tenant pays what the budget has, and no more.
     assert usage.basis == "capped"
-    assert usage.charge == Decimal("0.1")
+    assert usage.charge == Decimal("0.05")
     assert usage.overrun > 0
     assert books(recovering.organization).problems() == []

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from accounts.models import ApiKey
 from billing.backbone.leases import EVERYBODY
 from billing.models import Attempt, Budget, Hold, Tariff, Usage
 from routing.models import Model
+from tests.console.browser import console
 from tests.simulated.process import SimulatedProvider
 from tests.stage.backbone import books, database, owner_url
 from tests.stage.cast import Tenant
@@ -280,6 +282,27 @@ def revoked_after(scene: Scene) -> None:
 @row("the key was revoked before output")
 def revoked_before(scene: Scene) -> None:
     revoked(scene, f"hold&{SAYS}", output=False)
+
+
+def cut_off(scene: Scene, says: str, *, output: bool) -> None:
+    with scene.asking(scene.offer(says)) as line:
+        if output:
+            line._until(b'"content":"')
+        hold = Hold.objects.get(organization=scene.tenant.organization.pk)
+        assert console().post(reverse("cut_request", args=[hold.pk])).status_code == 302
+        assert scene.row().error == "request_cut"
+    scene.simulated.release()
+    scene.estimate = HI, 0
+
+
+@row("somebody cut it off after output")
+def cut_off_after(scene: Scene) -> None:
+    cut_off(scene, f"hold=3&{SAYS}", output=True)
+
+
+@row("somebody cut it off before output")
+def cut_off_before(scene: Scene) -> None:
+    cut_off(scene, f"hold&{SAYS}", output=False)
 
 
 @row("the provider was not reached")

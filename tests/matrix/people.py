@@ -13,8 +13,8 @@ from accounts.models import Membership, User
 from accounts.roles import Office, Role
 from billing.ids import new_id
 from billing.models import Budget, Hold, Limit, Usage
-from gateway.models import Refused, RefusedCount, StoredFile
-from tests.console.browser import Console, Rows, make_refused, make_rows, make_usage
+from gateway.models import Payload, Refused, RefusedCount, StoredFile
+from tests.console.browser import Console, Rows, make_payload, make_refused, make_rows, make_usage
 from tests.stage.cast import Tenant, make_key, make_tenant
 
 STAFF = ("superuser", *(f"installation's {office.value}" for office in Office))
@@ -87,6 +87,7 @@ def gather() -> People:
         elif isinstance(role, Role):
             Membership.objects.create(user=users[name], organization=alice.organization, role=role)
     rows, theirs = make_rows(alice), make_rows(charlie)
+    rows[Payload], theirs[Payload] = make_payload(alice), make_payload(charlie)
     rows[StoredFile], theirs[StoredFile] = make_file(alice, alice.key), make_file(charlie, charlie.key)
     Budget.objects.update_or_create(pk=rows[Budget].pk, defaults={"contract": False})
     developer = users["organization's developer"]

@@ -53,6 +53,7 @@ PROMISED = {
     "usage rows": ("billing.usage", "v v v v v v"),
     "ledger": ("billing.ledgerentry", "v v v - - -"),
     "prompts": ("gateway.storedfile", "vd - - vd vd -"),
+    "prompts, kept by a project": ("gateway.payload", "vd - - vd - -"),
     "users": ("accounts.user", "vac - v v - v"),
     "roles": ("accounts.membership", "vacd - v vcd - v"),
 }

@@ -98,7 +98,7 @@ class Provider:
             raise Refused(f"the provider says {given.get('error', 'nothing')[:100]}")
         answer = self._token(given["code"], kept["verifier"], callback)
         told = self._verified(str(answer.get("id_token", "")), kept["nonce"])
-        if kept.get("again") and time.time() - float(told.get("auth_time", 0)) > SIGN_IN_SECONDS + LEEWAY_SECONDS:
+        if kept.get("again") and not _just_now(told.get("auth_time")):
             raise Refused("the provider has not asked again")
         wanted = {"email", "email_verified", settings.OIDC_GROUPS_CLAIM}
         if not wanted <= told.keys() and isinstance(answer.get("access_token"), str):
@@ -244,3 +244,12 @@ def _same(ours: str, theirs: Any) -> bool:
 
 def _printable(text: Any) -> str:
     return "".join(char if char.isprintable() else " " for char in text[:300]).strip() if isinstance(text, str) else ""
+
+
+def _just_now(auth_time: Any) -> bool:
+    """Whether the provider has asked its person within the time of a sign-in, by its word as it came: Unix seconds.
+    What is no number, or one that nobody counts to, is no such time.
+    """
+    now = time.time()
+    begun, ended = now - SIGN_IN_SECONDS - LEEWAY_SECONDS, now + LEEWAY_SECONDS
+    return type(auth_time) in (int, float) and begun <= auth_time <= ended

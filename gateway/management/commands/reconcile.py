@@ -9,7 +9,8 @@ from accounts.by import add_by
 from accounts.exact import plain
 from billing.bills.files import MOST_BYTES, BadBill, Form
 from billing.bills.reconciling import reconcile
-from routing.console.reconciliations import as_csv, credentials_of
+from routing.bills.credentials import billed_as
+from routing.console.reconciliations import as_csv
 from routing.models import Provider
 
 
@@ -35,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError(f"There is no provider {provider}.")
         try:
             files = [(file.name, _content(file)) for file in options["files"]]
-            made = reconcile(provider, Form(options["form"]), files, credentials_of(provider), options["by"])
+            made = reconcile(provider, Form(options["form"]), files, billed_as(provider), options["by"])
         except (BadBill, OSError) as error:
             raise CommandError(str(error)) from None
         if options["csv"]:

@@ -101,6 +101,12 @@ class VectorReader:
         """Bytes that it keeps until its end."""
         return len(self._body)
 
+    def disbelieve(self) -> None:
+        """Its counts cannot be: `usage` is none from now on."""
+        if self.usage is not None:
+            self.usage_claim = claimed(self._sent, {"prompt": self.usage.prompt})
+            self.usage, self.usage_suspect = None, True
+
     def understand(self, sent: Sent) -> None:
         """What comes is the answer to this. To be called before `feed`."""
         self._names = sent.vectors

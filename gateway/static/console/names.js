@@ -11,6 +11,24 @@
       }
     }
   };
+  // A column of numbers is read by the last digit: its head stands above that.
+  const heads = () => {
+    for (const table of document.querySelectorAll("table")) {
+      const heads = table.tHead?.rows[0]?.cells ?? [];
+      for (const [at, cell] of [...(table.tBodies[0]?.rows[0]?.cells ?? [])].entries())
+        if (cell.querySelector(":scope > .number, :scope > a > .number")) heads[at]?.classList.add("number");
+    }
+  };
+  // What is wider than its place is scrolled by keys, too, once it takes the focus.
+  const scrolled = () => {
+    for (const part of document.querySelectorAll(".board-scroll")) {
+      if (part.scrollWidth > part.clientWidth) part.setAttribute("tabindex", "0");
+      else part.removeAttribute("tabindex");
+    }
+  };
+  document.addEventListener("DOMContentLoaded", heads);
+  addEventListener("load", scrolled);
+  addEventListener("resize", scrolled);
   // They come when a page is loaded and with each further row; names are attributes, so this does not call itself.
   new MutationObserver(name).observe(document.documentElement, { childList: true, subtree: true });
   document.addEventListener("change", name);

@@ -20,6 +20,7 @@ from accounts import callers
 from accounts.callers import Caller
 from accounts.models import ApiKey
 from billing.backbone.leases import DEAD_AFTER, EVERYBODY
+from billing.ids import new_hex
 from billing.models import Budget, Counter, Usage
 from gateway.process.deadline import boot_time
 from gateway.process.process import OpenCalls
@@ -184,6 +185,7 @@ class Standing:
     """An open call whose time is over when it says."""
 
     def __init__(self, caller: Caller, ends_by: float) -> None:
+        self.id = new_hex()
         self.caller = caller
         self.ends_by = ends_by
         self.reason: GatewayError | None = None

@@ -103,6 +103,43 @@ def test_it_writes_usage_ledger_counters_and_ends_the_hold(
     assert books(bounded.organization).problems() == []
 
 
+def said_in_full(settlement: Settlement) -> bytes:
+    """A line as the release before wrote it: with what is as usual, too."""
+    fields = {name: getattr(settlement, name) for name in settlement.__struct_fields__ if name != "kept"}
+    tries = [{name: getattr(one, name) for name in one.__struct_fields__} for one in settlement.tries]
+    return msgspec.json.encode({**fields, "tries": tries})
+
+
+def test_a_line_that_leaves_out_what_is_as_usual_makes_the_rows_of_a_full_one(
+    bounded: Tenant, version: TariffVersion, tmp_path: Path
+) -> None:
+    made = []
+
+    async def scenario() -> None:
+        async with backbone(tmp_path) as here:
+            for form in (encode, said_in_full):
+                item = wanted(bounded.key, tokens=50)
+                line = form(spent(item, await here.admission.hold(item), version, 30))
+                assert (b'"cached_tokens"' in line) is (form is said_in_full)
+                settle(line)
+                made.append(item.id)
+
+    run(scenario())
+    own = {"id", "generation", "created_at", "settled_at", "started_at"}
+    rows = [
+        [
+            {name: value for name, value in row.items() if name not in own}
+            for row in (*Usage.objects.filter(id=id).values(), *Attempt.objects.filter(generation=id).values())
+        ]
+        for id in made
+    ]
+    assert len(rows[0]) == 2
+    assert rows[0] == rows[1]
+    assert transactions(made[0]) == transactions(made[1]) == [("settle", Decimal("0.30")), ("settle", Decimal("0.15"))]
+    assert counters(bounded)["tokens minute"] == (60, 0)
+    assert books(bounded.organization).problems() == []
+
+
 def test_a_charge_above_a_hard_hold_is_overrun_and_nobodys(
     bounded: Tenant, version: TariffVersion, tmp_path: Path
 ) -> None:

@@ -16,7 +16,8 @@ from django.urls import reverse
 from billing.bills.files import Form
 from billing.bills.reconciling import reconcile
 from billing.models import Reconciliation, ReconciliationLine, Usage
-from routing.console.reconciliations import HEADER, as_csv, credentials_of
+from routing.bills.credentials import billed_as
+from routing.console.reconciliations import HEADER, as_csv
 from routing.models import Provider
 from tests.console.browser import console, make_attempt, make_usage
 from tests.simulated.process import SimulatedProvider
@@ -45,9 +46,7 @@ def used(tenant: Tenant, provider: Provider, at: datetime = DAY, **fields: Any) 
 def compared(provider: Provider, *lines: str, header: str = "day,model,credential,calls,input,output,cost") -> Any:
     """What comes of a bill in our own form."""
     text = "\n".join((header, *lines))
-    return reconcile(
-        provider.slug, Form.METERLINE, [("bill.csv", text.encode())], credentials_of(provider.slug), "finance"
-    )
+    return reconcile(provider.slug, Form.METERLINE, [("bill.csv", text.encode())], billed_as(provider.slug), "finance")
 
 
 def parts(made: Reconciliation) -> Any:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -177,6 +178,34 @@ def test_of_two_at_the_same_time_one_is_the_person(database: None, alice: Tenant
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(accepted, range(4))) == [False, False, False, True]
     assert Membership.objects.filter(user__username=mail).count() == 1
+
+
+def test_of_two_invitations_at_the_same_time_one_makes_the_person(
+    database: None, alice: Tenant, charlie: Tenant
+) -> None:
+    mail = f"bob-{alice.organization.slug}@example.com"
+    made = [offered(owner_of(tenant), tenant, mail)[0] for tenant in (alice, charlie)]
+    gate = Barrier(2)
+
+    def meet(execute: Any, statement: str, *args: Any) -> Any:
+        if statement.startswith('INSERT INTO "accounts_user"'):  # both have found nobody of this address
+            gate.wait(20)
+        return execute(statement, *args)
+
+    def accepted(one: Invitation) -> bool:
+        try:
+            with connection.execute_wrapper(meet):
+                invitations.accept_anew(one, "pass phrase 7")
+            return True
+        except NotGood:
+            return False
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(accepted, made)) == [False, True]
+    assert User.objects.filter(username=mail).count() == Membership.objects.filter(user__username=mail).count() == 1
+    assert sorted(one.accepted_at is None for one in Invitation.objects.filter(email=mail)) == [False, True]
 
 
 def test_it_is_accepted_by_single_sign_on(database: None, alice: Tenant, idp: IdentityProvider) -> None:

@@ -206,8 +206,8 @@ def test_an_id_token_is_believed_as_the_specification_has_it(
     assert Identity.objects.filter(user=user).exists() is good
 
 
-def sign_in_with(idp: IdentityProvider, subject: str, claims: dict[str, Any], **signing: Any) -> tuple[Console, Any]:
-    """Signs in with an ID token that is as the provider makes them but for these claims, or how it is signed."""
+def tampered(claims: dict[str, Any], **signing: Any) -> Callable[[str, bytes], bytes]:
+    """Answers whose ID token is as the provider makes them but for these claims, or how it is signed."""
 
     def said(path: str, body: bytes) -> bytes:
         if path == "/jwks":
@@ -224,8 +224,27 @@ def sign_in_with(idp: IdentityProvider, subject: str, claims: dict[str, Any], **
         answer["id_token"] = jwt.encode(told, how["key"], how["algorithm"], headers={"kid": how["kid"]})
         return json.dumps(answer).encode()
 
-    idp.says = said
+    return said
+
+
+def sign_in_with(idp: IdentityProvider, subject: str, claims: dict[str, Any], **signing: Any) -> tuple[Console, Any]:
+    """Signs in with such an ID token."""
+    idp.says = tampered(claims, **signing)
     return sign_in(idp, subject)
+
+
+def test_who_was_not_asked_just_now_has_not_shown_who_they_are(idp: IdentityProvider) -> None:
+    user = person()
+    idp.knows("gil", email=user.email, email_verified=True)
+    client, _ = sign_in_with(idp, "gil", {})
+    stale(client)
+    now = int(time.time())
+    for when in (None, "soon", str(now), True, float("nan"), 10**400, now - 3600, now + 3600, [now]):
+        idp.says = tampered({"auth_time": when})
+        answer = back(client, idp.sign_in(away(client, "/console/me/app/"), "gil"))
+        assert (answer.status_code, client.get("/console/me/app/").status_code) == (403, 302), when
+    idp.says = tampered({"auth_time": now})
+    assert back(client, idp.sign_in(away(client, "/console/me/app/"), "gil"))["Location"] == "/console/me/app/"
 
 
 def test_a_new_key_of_the_issuers_is_found(idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,6 +281,13 @@ def test_usage_is_read_with_suspicion(usage: Any, prompt: int | None, suspect: b
     assert (reader.usage and reader.usage.prompt, reader.usage_suspect) == (prompt, suspect)
 
 
+def test_usage_that_cannot_be_is_no_count_and_kept() -> None:
+    reader, _ = answered(body([1.0], usage={"total_tokens": 900_000}))
+    reader.disbelieve()
+    assert (reader.usage, reader.counted, reader.usage_suspect) == (None, False, True)
+    assert reader.usage_claim == {"said": {"total_tokens": 900_000}}
+
+
 def test_what_is_billed_is_shown_and_what_the_operator_pays_is_not() -> None:
     answer = body([1.0], usage={"prompt_tokens": 5, "total_tokens": 5, "cost": 0.1, "images": 2}, id="emb-1")
     reader = reading(usage={"include": True})

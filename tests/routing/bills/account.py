@@ -26,10 +26,12 @@ class Used:
 
 @dataclass
 class Account:
-    """`bill` by day and model; `asked` are paths and what they were asked for; at most `buckets` days a page."""
+    """`bill` by day and model, and by key where there are several; `asked` are paths and what they were asked for; at
+    most `buckets` days a page.
+    """
 
     server: Hook
-    bill: dict[tuple[date, str], Used] = field(default_factory=dict)
+    bill: dict[tuple[date, str] | tuple[date, str, str], Used] = field(default_factory=dict)
     asked: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
     buckets: int = 31
 
@@ -48,9 +50,9 @@ class Account:
         if key not in ("Bearer sk-admin-of-ours", "sk-admin-of-ours"):
             out.write(says(401, body=b'{"error":"no"}'))
             return
-        out.write(says(200, body=self._page(where.path, dict(query)).encode()))
+        out.write(says(200, body=self._page(where.path, dict(query), ("group_by", "api_key_id") in query).encode()))
 
-    def _page(self, path: str, query: dict[str, str]) -> str:
+    def _page(self, path: str, query: dict[str, str], keys: bool) -> str:
         openai = path.startswith("/v1/organization/")
         if openai:
             first, end = (datetime.fromtimestamp(int(query[name]), UTC) for name in ("start_time", "end_time"))
@@ -60,13 +62,14 @@ class Account:
         days = [first.date() + timedelta(days=number) for number in range((end - first).days)]
         at = int(query.get("page", "page_0").removeprefix("page_"))
         length = min(int(query["limit"]), self.buckets)
-        data = [self._bucket(path, openai, day) for day in days[at : at + length]]
+        data = [self._bucket(path, openai, day, keys) for day in days[at : at + length]]
         more = at + length < len(days)
         page = {"data": data, "has_more": more, "next_page": f"page_{at + length}" if more else None}
         return json.dumps({"object": "page", **page} if openai else page)
 
-    def _bucket(self, path: str, openai: bool, day: date) -> dict[str, Any]:
-        used = [(model, what) for (when, model), what in self.bill.items() if when == day]
+    def _bucket(self, path: str, openai: bool, day: date, keys: bool) -> dict[str, Any]:
+        used = [(place[1], what) for place, what in self.bill.items() if place[0] == day]
+        named = [place[2] if keys and len(place) == 3 else None for place in self.bill if place[0] == day]
         start, end = (datetime.combine(one, time(), UTC) for one in (day, day + timedelta(days=1)))
         results: list[dict[str, Any]]
         if openai:
@@ -75,14 +78,16 @@ class Account:
             if path.endswith("/costs"):
                 results = [
                     {"object": "organization.costs.result", "amount": {"value": float(what.cost), "currency": "usd"},
-                     "line_item": f"{model}, input", "project_id": None} for model, what in used
+                     "line_item": f"{model}, input", "project_id": None, "api_key_id": key}
+                    for (model, what), key in zip(used, named, strict=True)
                 ]  # fmt: skip
             else:
                 results = [
                     {"object": "organization.usage.completions.result", "input_tokens": what.input,
                      "output_tokens": what.output, "input_cached_tokens": 0, "input_audio_tokens": 0,
                      "output_audio_tokens": 0, "num_model_requests": what.calls, "project_id": None,
-                     "user_id": None, "api_key_id": None, "model": model, "batch": None} for model, what in used
+                     "user_id": None, "api_key_id": key, "model": model, "batch": None}
+                    for (model, what), key in zip(used, named, strict=True)
                 ]  # fmt: skip
             return {**bucket, "results": results}
         if path.endswith("/cost_report"):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, BinaryIO
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -17,10 +18,10 @@ from billing.models import BillFetch, BillPage, BillSource, Reconciliation
 from routing.bills import fetching
 from routing.bills.fetching import go_on, run, stop
 from routing.egress import Egress, parse_allow
-from routing.models import Provider
+from routing.models import Credential, Provider
 from routing.outside import Outside
 from tests.billing.bills.test_reconciling import COST, parts, used
-from tests.console.browser import app_role
+from tests.console.browser import app_role, make_attempt, make_usage
 from tests.routing.bills.account import Account, Used, account
 from tests.stage.cast import Tenant
 from tests.stage.hook import Got, says
@@ -29,6 +30,7 @@ from tests.stage.shelf import make_provider
 FIRST, LAST = date(2026, 10, 1), date(2026, 11, 9)  # forty days: two pages a part
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 SECRET = "sk-admin-of-ours"
+KEYS = ("group_by", "api_key_id")
 
 
 @pytest.fixture
@@ -136,6 +138,78 @@ def test_anthropics_bill_is_fetched_in_pages_and_each_planted_gap_found(
     assert set(headers) == {(SECRET, "2023-06-01")} and "authorization" not in vendor.server.got[0].headers
 
 
+def test_openais_bill_is_compared_by_key_where_it_was_said_which_is_which(
+    alice: Tenant, vendor: Account, provider: Provider
+) -> None:
+    """A call too many of one key and a call too few of another are not one another's."""
+    first = provider.credentials.get()
+    first.billed_as = "key_1"
+    first.save()
+    second = Credential.objects.create(provider=provider, name="key_2", active=False)  # called as the bill does
+    day = NOON.date()
+    for credential in (first, first, second, second, None):
+        row = make_usage(alice, NOON, provider=provider.slug, upstream_model="model-1-2026-01-01")
+        make_attempt(row, id=UUID(int=row.pk.int + 1), credential=credential and credential.pk)
+    vendor.bill = {
+        (day, "model-1", "key_1"): Used(3, 3000, 1500, "0.0036"),
+        (day, "model-1", "key_2"): Used(1, 1000, 500, "0.0012"),
+        (day, "model-1", "key_of_others"): Used(1, 1000, 500, "0.0012"),
+        (day, "model-2", ""): Used(1, 1000, 500, "0.0012"),
+    }
+    fetch = fetched(vendor, wanted(vendor, provider))
+    assert (fetch.state, fetch.error, fetch.by_key) == ("done", "", True)
+    assert [asked[4:6] for _, asked in vendor.asked] == [
+        *2 * [[("group_by", "model"), KEYS]],
+        *2 * [[("group_by", "line_item"), KEYS]],
+    ]
+    assert fetch.made is not None
+    found = {(one.model, one.credential): one.missing for one in fetch.made.lines.all()}
+    assert found == {
+        ("model-1", "key_1"): COST,
+        ("model-1", "key_2"): -COST,
+        ("model-1", "key_of_others"): COST,
+        ("model-1", ""): -COST,
+        ("model-2", ""): COST,
+    }
+
+
+def test_one_that_has_begun_goes_on_as_it_was_grouped(alice: Tenant, vendor: Account, provider: Provider) -> None:
+    plant(alice, vendor, provider)
+    fetch = wanted(vendor, provider)
+
+    def stops(got: Got, out: BinaryIO) -> None:
+        if len(vendor.asked) == 1:
+            stop(fetch.pk)
+            Credential.objects.filter(provider=provider).update(billed_as="key_1")
+            connection.close()  # this thread's
+        vendor.answer(got, out)
+
+    vendor.server.answers = stops
+    fetched(vendor, fetch)
+    assert go_on(fetch.pk)
+    fetched(vendor, fetch)
+    assert (fetch.state, fetch.by_key) == ("done", False)
+    assert not any(KEYS in asked for _, asked in vendor.asked)
+    assert fetch.made is not None and set(fetch.made.lines.values_list("credential", flat=True)) == {""}
+
+
+def test_nothing_is_locked_while_a_bill_is_read(alice: Tenant, vendor: Account, provider: Provider) -> None:
+    plant(alice, vendor, provider)
+    fetch = wanted(vendor, provider)
+    inside = list[bool]()
+
+    def watch(execute: Any, statement: str, *args: Any) -> Any:
+        if "from billing_usage u" in statement and not inside:  # the books are read, as the bill has been
+            inside.append(connection.in_atomic_block)
+            stop(fetch.pk)
+        return execute(statement, *args)
+
+    with connection.execute_wrapper(watch):
+        fetched(vendor, fetch)
+    assert (inside, fetch.state, fetch.made) == ([False], "stopped", None)
+    assert not Reconciliation.objects.filter(provider=provider.slug).exists()
+
+
 def test_it_is_stopped_after_a_page_and_goes_on_after_it(alice: Tenant, vendor: Account, provider: Provider) -> None:
     plant(alice, vendor, provider)
     fetch = wanted(vendor, provider)
@@ -230,7 +304,7 @@ def test_a_bill_of_other_days_is_not_compared(alice: Tenant, vendor: Account, pr
     plant(alice, vendor, provider)
     fetch = wanted(vendor, provider)
     BillFetch.objects.filter(pk=fetch.pk).update(first=date(2026, 11, 1))
-    vendor.bill = {(day + timedelta(days=40), model): what for (day, model), what in vendor.bill.items()}
+    vendor.bill = {(place[0] + timedelta(days=40), place[1]): what for place, what in vendor.bill.items()}
     answered = vendor.answer
 
     def shifted(got: Got, out: BinaryIO) -> None:  # whatever it is asked for

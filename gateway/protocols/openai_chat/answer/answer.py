@@ -158,6 +158,10 @@ class AnswerReader:
         """Whether it sent counts that cannot be believed, or do not add up."""
         return self._reported.suspect
 
+    def disbelieve(self) -> None:
+        """Its counts cannot be: `usage` is none from now on."""
+        self._reported.disbelieve()
+
     @property
     def usage_claim(self) -> dict[str, Any] | None:
         """What it sent, where that is suspect."""
@@ -391,17 +395,18 @@ class AnswerReader:
 
     def _take(self, events: list[sse.Event], out: list[bytes]) -> None:
         self._seen = self._seen or bool(events)
+        source, stops = self._source, self._manner.stops
         for name, payload in events:
             if self.complete:
                 return
             chunk = data_of.of_event(name, payload)
             if type(chunk) is not dict:
                 self._no_chunk(chunk)
-            elif self._source is None:
+            elif source is None:
                 self._read(name, chunk, payload, out)
             else:
-                self._translate(self._source, name, chunk, payload, out)
-            if self._manner.stops and not self.stopped:
+                self._translate(source, name, chunk, payload, out)
+            if stops and not self.stopped:
                 self.stopped = self._all_stopped()
 
     def _no_chunk(self, what: object) -> None:

@@ -55,6 +55,13 @@ NO_THOUGHTS: frozenset[str] = frozenset()
 _CHECKS_BUT_PENALTIES = {name: check for name, check in CHECKS.items() if name not in PENALTIES}
 _ROUTES = frozenset({"provider", "model_routing_config"})
 _ORDINARY = KNOWN_FIELDS - _ROUTES
+# Most bodies have no others, and then nothing else is looked for in them.
+_USUAL = frozenset(
+    {
+        *("model", "messages", "stream", "stream_options", "temperature", "top_p", "user", "seed"),
+        *("max_tokens", "max_completion_tokens"),
+    }
+)
 
 
 # One is made for each request: a `Struct` costs a third of a frozen dataclass.
@@ -188,21 +195,22 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         raise wrong(f"The body has more than {MAX_FIELDS} fields. Send fewer.", None)
     if None in body.values():
         body = {name: value for name, value in body.items() if value is not None or name not in KNOWN_FIELDS}
+    usual = _USUAL.issuperset(body)
     model = checked_model(body.get("model"), dialect)
     messages: Any = body.get("messages")
     deep = outline(messages, dialect)
     stream = _stream(body, dialect)
-    n = _choices(body["n"], dialect) if "n" in body else 1
+    n = _choices(body["n"], dialect) if not usual and "n" in body else 1
     if "temperature" in body:
         _check_temperature(body["temperature"], dialect)
     include_usage, wants_cost = _usage(body, dialect)
-    hides_reasoning = _hides_reasoning(body, dialect)
-    routing = read_routing(body["provider"], dialect) if "provider" in body else None
+    hides_reasoning = not usual and _hides_reasoning(body, dialect)
+    routing = read_routing(body["provider"], dialect) if not usual and "provider" in body else None
     # What follows has no documented order.
     unknown: tuple[str, ...] = ()
     strange: tuple[str, ...] = ()
     model_routing = None
-    if not _ORDINARY.issuperset(body):
+    if not usual and not _ORDINARY.issuperset(body):
         refuse_overrides(body, body.keys() - _ORDINARY)
         unknown = tuple(name for name in body if name not in KNOWN_FIELDS)
         if "model_routing_config" in body:
@@ -213,14 +221,20 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
     for name, value in body.items():
         if check := checks.get(name):
             check(value)
-    if body.get("top_logprobs") and body.get("logprobs") is not True:
-        raise wrong("Parameter top_logprobs needs logprobs to be true. Send both.", "top_logprobs")
-    cached, changes = _check_tools(body)
-    sequences = stops(body["stop"], dialect.max_stops) if "stop" in body else ()
-    reasoning, efforts = read_wish(body, dialect.efforts)
-    changes |= efforts
-    if "web_search_options" in body and (rewritten := web_search(body["web_search_options"])):
-        changes["web_search_options"] = rewritten
+    cached, wants_json = False, False
+    changes: dict[str, Any] = {}
+    sequences: tuple[str, ...] = ()
+    reasoning = None
+    if not usual:
+        if body.get("top_logprobs") and body.get("logprobs") is not True:
+            raise wrong("Parameter top_logprobs needs logprobs to be true. Send both.", "top_logprobs")
+        cached, changes = _check_tools(body)
+        sequences = stops(body["stop"], dialect.max_stops) if "stop" in body else ()
+        reasoning, efforts = read_wish(body, dialect.efforts)
+        changes |= efforts
+        if "web_search_options" in body and (rewritten := web_search(body["web_search_options"])):
+            changes["web_search_options"] = rewritten
+        wants_json = _wants_json(body)
     if media.to_rewrite:
         changes["messages"] = rewrite(messages)
     if stream and not body.get("stream"):
@@ -234,7 +248,7 @@ def parse(body: Any, raw_length: int, dialect: Dialect = STANDARD) -> ChatReques
         n=n,
         end_user=end_user(body),
         metadata=body.get("metadata", {}),
-        text_bytes=max(0, raw_length - media.base64) + (JSON_WISH_BYTES if _wants_json(body) else 0),
+        text_bytes=max(0, raw_length - media.base64) + (JSON_WISH_BYTES if wants_json else 0),
         images=media.images,
         audios=media.audios,
         files=media.files,

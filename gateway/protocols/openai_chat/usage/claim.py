@@ -9,7 +9,10 @@ from typing import Any
 MOST_FIELDS = 40  # of an object
 MOST_TEXT = 40  # characters of a value or a name
 CORE = ("prompt", "completion")
-INSIDE = ("cached", "reasoning", "audio_input", "audio_output", "image_input", "image_output", "video_input")
+INSIDE = (
+    *("cached", "cache_write_5m", "cache_write_1h", "audio_input", "image_input", "video_input"),
+    *("reasoning", "audio_output", "image_output"),
+)
 PRICED = frozenset((*CORE, *INSIDE, "total", "shown"))  # the last two are nothing of their own
 
 

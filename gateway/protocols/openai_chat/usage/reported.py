@@ -6,7 +6,7 @@ there, since a client sees usage in one place. Where several places are filled t
 
 from typing import Any
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
 from billing.tokens import Tokens
 from gateway.protocols.openai_chat.usage.claim import claimed
@@ -65,7 +65,7 @@ class Reported:
       answer such zeros are placeholders
     """
 
-    __slots__ = ("_changed", "_places", "_sent", "_suspect", "_tokens", "_zero")
+    __slots__ = ("_changed", "_disbelieved", "_places", "_sent", "_suspect", "_tokens", "_zero")
 
     def __init__(self) -> None:
         self._places: dict[str | int, _Place] = {}
@@ -73,6 +73,7 @@ class Reported:
         self._tokens: Tokens | None = None
         self._sent: dict[str, Any] = {}
         self._suspect = False
+        self._disbelieved: Tokens | None = None
 
     def take(self, answer: dict[str, Any], raw: bytes | None) -> bool:
         """Takes every usage object out of a chunk or a whole body, which was read from `raw`; None: it was translated
@@ -143,15 +144,25 @@ class Reported:
         """What was not believed, for an operator to judge: see `claim.claimed`. None: all was."""
         if not self.suspect:
             return None
+        if self._disbelieved is not None:
+            return claimed(self._sent, asdict(self._disbelieved))
         lies = [place for place in self._places.values() if place.lied]
         return claimed(lies[-1].lie, lies[-1].counts) if lies else claimed(self._sent, {})
+
+    def disbelieve(self) -> None:
+        """Its counts cannot be, for a reason that is not in them: there are none, whatever comes after."""
+        self._disbelieved = self.tokens
+        self._tokens, self._suspect = None, True
 
     @property
     def nothing(self) -> bool:
         return self._zero and self.tokens is None and not self.suspect
 
     def _read(self) -> None:
-        self._changed = self._suspect = False
+        self._changed = False
+        if self._disbelieved is not None:
+            return
+        self._suspect = False
         found: dict[str | int, _Found] = {}
         for where, place in self._places.items():
             if read := place.found():

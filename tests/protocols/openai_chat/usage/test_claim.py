@@ -62,3 +62,20 @@ def test_what_stands_beside_prompt_and_completion_would_be_lost(more: dict[str, 
     reported.take({"usage": usage}, None)
     assert reported.suspect and reported.claim is not None
     assert "tokens" not in reported.claim
+
+
+def test_what_cannot_be_is_no_count_whatever_comes_after() -> None:
+    reported = Reported()
+    usage = {"prompt_tokens": 10, "completion_tokens": 500_000, "prompt_tokens_details": {"cached_tokens": 4}}
+    reported.take({"usage": dict(usage)}, None)
+    reported.disbelieve()
+    reported.take({"usage": {"prompt_tokens": 10, "completion_tokens": 500_001}}, None)
+    assert (reported.tokens, reported.suspect, reported.nothing) == (None, True, False)
+    assert reported.claim == {"said": usage, "tokens": {"prompt": 10, "completion": 500_000, "cached": 4}}
+
+
+def test_what_stands_beside_the_counts_that_cannot_be_is_not_lost_either() -> None:
+    reported = Reported()
+    reported.take({"usage": {"prompt_tokens": 10, "completion_tokens": 500_000, "num_search_queries": 2}}, None)
+    reported.disbelieve()
+    assert reported.claim is not None and "tokens" not in reported.claim

@@ -1,0 +1,20 @@
+// Buttons that copy: what they say themselves, or what an element holds.
+"use strict";
+{
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy], [data-copy-from]");
+    if (!button) return;
+    const from = button.dataset.copyFrom && document.getElementById(button.dataset.copyFrom);
+    const words = button.textContent;
+    try {
+      await navigator.clipboard.writeText(from ? from.textContent : button.dataset.copy);
+    } catch {
+      // Without a clipboard (plain http, or not allowed) the text is chosen, for the person's own keys.
+      if (from) getSelection().selectAllChildren(from);
+      return;
+    }
+    if (words === button.dataset.copied) return;
+    button.textContent = button.dataset.copied;
+    setTimeout(() => { button.textContent = words; }, 2000);
+  });
+}
