@@ -58,11 +58,13 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[misc, type-
     fieldsets = (
         (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
         (
-            "Access",
+            _("Access"),
             {
                 "fields": ("is_active", "is_staff", "is_superuser", "groups", "last_login", "date_joined"),
-                "description": "Staff may log in. What they see and do then their office in the installation says, or "
-                "their membership of an organization. Superusers may do everything.",
+                "description": _(
+                    "Staff may log in. What they see and do then their office in the installation says, or "
+                    "their membership of an organization. Superusers may do everything."
+                ),
             },
         ),
     )
@@ -109,7 +111,7 @@ class MembershipRows(ReadOnly, Rows):
     fields = readonly_fields = ("page", "role")
     ordering = ("user__username",)
 
-    @display(description="Member")
+    @display(description=_("Member"))
     def page(self, membership: Membership) -> str:
         """Leads to the membership."""
         return link(membership)
@@ -121,7 +123,7 @@ class ProjectRows(ReadOnly, Rows):
     model = Project
     fields = readonly_fields = ("page", "name", "active")
 
-    @display(description="Project")
+    @display(description=_("Project"))
     def page(self, project: Project) -> str:
         """Leads to the project."""
         return link(project)
@@ -152,7 +154,7 @@ class KeyRows(ReadOnly, Rows):
     ordering = ("-created_at",)
     per_page = 50
 
-    @display(description="Key")
+    @display(description=_("Key"))
     def page(self, key: ApiKey) -> str:
         """Leads to the key."""
         return link(key)
@@ -194,7 +196,7 @@ class ProjectPage(NeverDeleted, Page):
 class KeyState(DropdownFilter):
     """Keys by what a call with them meets."""
 
-    title = "state"
+    title = _("state")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -234,7 +236,7 @@ class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         """Raises ValidationError when this very form already made its key."""
         ticket: uuid.UUID = self.cleaned_data["ticket"]
         if ApiKey.objects.filter(pk=ticket).exists():
-            raise ValidationError("This key was made already; its secret is not shown again. Make another.")
+            raise ValidationError(_("This key was made already; its secret is not shown again. Make another."))
         return ticket
 
 
@@ -280,13 +282,13 @@ class ApiKeyPage(NeverDeleted, Page):
         ("How it is answered", ("dialect",)),
     )
 
-    @display(description="Scopes")
+    @display(description=_("Scopes"))
     def scope_list(self, key: ApiKey) -> str:
         """As a list shows them."""
         return ", ".join(key.scopes)
 
     @display(
-        description="State",
+        description=_("State"),
         label={
             "usable": "success",
             "not yet valid": "info",
@@ -372,7 +374,7 @@ class ApiKeyPage(NeverDeleted, Page):
         headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "same-origin"}
         return TemplateResponse(request, "admin/accounts/apikey/secret.html", context, headers=headers)
 
-    @admin.action(description="Revoke", permissions=("change",))
+    @admin.action(description=_("Revoke"), permissions=("change",))
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
         """Revokes the ticked keys, once confirmed."""
         if request.POST.get("confirmed"):
@@ -380,7 +382,7 @@ class ApiKeyPage(NeverDeleted, Page):
             return None
         return self._ask(request, queryset)
 
-    @action(description="Revoke", permissions=("change",), variant=ActionVariant.DANGER)
+    @action(description=_("Revoke"), permissions=("change",), variant=ActionVariant.DANGER)
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Revokes one key: asks on GET, acts on POST."""
         key = self.get_object(request, object_id)
@@ -413,7 +415,9 @@ class ApiKeyPage(NeverDeleted, Page):
             ApiKey.objects.filter(pk__in=[key.pk for key in alive]).update(revoked_at=Now())
             for key in alive:
                 self.log_change(request, key, "Revoked.")
-        messages.success(request, f"Revoked: {len(alive)}. A revoked key makes no further paid call.")
+        messages.success(
+            request, _("Revoked: %(alive)s. A revoked key makes no further paid call.") % {"alive": len(alive)}
+        )
 
 
 def _names_owners(access: Access) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, models
+from django.utils.translation import gettext_lazy as _
 
 MOST_EVENTS = 1000  # a block
 PATIENCE = 200  # hundredths of a second
@@ -18,12 +19,12 @@ PATIENCE = 200  # hundredths of a second
 class Action(models.TextChoices):
     """What was done."""
 
-    ADD = "add", "Added"
-    CHANGE = "change", "Changed"
-    DELETE = "delete", "Deleted"
-    REVEAL = "reveal", "Secret shown"
-    EXPORT = "export", "File left"
-    TEST = "test", "Tried out"
+    ADD = "add", _("Added")
+    CHANGE = "change", _("Changed")
+    DELETE = "delete", _("Deleted")
+    REVEAL = "reveal", _("Secret shown")
+    EXPORT = "export", _("File left")
+    TEST = "test", _("Tried out")
 
 
 class AuditEvent(models.Model):
@@ -45,8 +46,8 @@ class AuditEvent(models.Model):
     note = models.TextField(blank=True)
 
     class Meta:
-        verbose_name = "event"
-        verbose_name_plural = "audit log"
+        verbose_name = _("event")
+        verbose_name_plural = _("audit log")
         indexes = [
             models.Index(fields=["organization", "-id"], name="events_of_an_organization"),
             models.Index(fields=["table", "row", "-id"], name="events_of_a_row"),

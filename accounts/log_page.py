@@ -7,6 +7,7 @@ from django.apps import apps
 from django.db.models import OuterRef, Q, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import display
 
@@ -38,7 +39,7 @@ def _of_money() -> list[str]:
 class TableFilter(DropdownFilter):
     """By what was changed."""
 
-    title = "what"
+    title = _("what")
     parameter_name = "table"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -79,18 +80,18 @@ class AuditLogPage(Record):
             return queryset, False
         return queryset.filter(Q(row=text) | Q(actor_name=text)), False
 
-    @display(description="Who")
+    @display(description=_("Who"))
     def who(self, event: AuditEvent) -> str:
         """As they were called; of a command the database's role."""
         return event.actor_name
 
-    @display(description="From")
+    @display(description=_("From"))
     def address_shown(self, event: AuditEvent) -> str:
         """The address."""
         return event.address or "-"
 
     @display(
-        description="Done",
+        description=_("Done"),
         label={
             Action.ADD.label: "success",
             Action.CHANGE.label: "info",
@@ -104,18 +105,18 @@ class AuditLogPage(Record):
         """In a word."""
         return event.get_action_display()
 
-    @display(description="What")
+    @display(description=_("What"))
     def what(self, event: AuditEvent) -> str:
         """Of which table, and which row, by its name where the event has it."""
         row = event.after or event.before or {}
         return f"{called().get(event.table, event.table)} {row.get('slug') or row.get('name') or event.row}".strip()
 
-    @display(description="Organization")
+    @display(description=_("Organization"))
     def organization_shown(self, event: Any) -> str:
         """By its slug."""
         return event.slug or str(event.organization or "-")
 
-    @display(description="Change")
+    @display(description=_("Change"))
     def change(self, event: AuditEvent) -> str:
         """What changed, in a line each; of what was added or deleted nothing: its page has it all."""
         if event.action != Action.CHANGE:
@@ -124,17 +125,17 @@ class AuditLogPage(Record):
         lines = ((name, _short(before.get(name)), _short(after.get(name))) for name in sorted(before))
         return format_html_join("", "{}: {} → {}<br>", lines)
 
-    @display(description="Before")
+    @display(description=_("Before"))
     def before_shown(self, event: AuditEvent) -> str:
         """The columns, secrets masked."""
         return _pretty(event.before)
 
-    @display(description="After")
+    @display(description=_("After"))
     def after_shown(self, event: AuditEvent) -> str:
         """The columns, secrets masked."""
         return _pretty(event.after)
 
-    @display(description="Sealed")
+    @display(description=_("Sealed"))
     def sealed(self, event: AuditEvent) -> str:
         """By which block of the hash chain."""
         block = AuditBlock.objects.filter(last_id__gte=event.pk).order_by("number").first()

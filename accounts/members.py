@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from accounts.console import Page, RelatedFilter
 from accounts.memberships import is_last_owner, withdraw
@@ -67,4 +68,6 @@ class MembershipPage(Page):
 
     def _withdraw(self, request: HttpRequest, membership: Membership, role: Role | None) -> None:
         if count := withdraw(membership.user, membership.organization_id, role):
-            messages.warning(request, f"Keys of {membership.user} that were revoked: {count}.")
+            messages.warning(
+                request, _("Keys of %(user)s that were revoked: %(count)s.") % {"user": membership.user, "count": count}
+            )

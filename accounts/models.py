@@ -11,6 +11,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts import sealing
 from accounts.log import AuditBlock, AuditEvent
@@ -26,7 +28,7 @@ slug_validator = RegexValidator(
 def check_time_zone(name: str) -> None:
     """Raises ValidationError unless this is a name of the IANA time zone database."""
     if name not in available_timezones():
-        raise ValidationError("There is no such time zone. Write it as in Europe/Berlin, or UTC.")
+        raise ValidationError(_("There is no such time zone. Write it as in Europe/Berlin, or UTC."))
 
 
 def dialect_choices() -> list[tuple[str, str]]:
@@ -50,13 +52,17 @@ class Organization(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     slug = models.CharField(max_length=64, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=200)
-    active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
+    active = models.BooleanField(
+        default=True, help_text=gettext_lazy("Off: every key is refused and open streams are cut.")
+    )
     time_zone = models.CharField(
         max_length=64,
         default="UTC",
         db_default="UTC",
         validators=[check_time_zone],
-        help_text="Days, weeks and months of its budgets begin by it, as in Europe/Berlin. The books are in UTC.",
+        help_text=gettext_lazy(
+            "Days, weeks and months of its budgets begin by it, as in Europe/Berlin. The books are in UTC."
+        ),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -71,11 +77,13 @@ class Project(models.Model):
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="projects")
     slug = models.CharField(max_length=64, validators=[slug_validator])
     name = models.CharField(max_length=200)
-    active = models.BooleanField(default=True, help_text="Off: every key is refused and open streams are cut.")
+    active = models.BooleanField(
+        default=True, help_text=gettext_lazy("Off: every key is refused and open streams are cut.")
+    )
     default_output_cap = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="Output tokens a request may have when it names no cap. Empty: the model's.",
+        help_text=gettext_lazy("Output tokens a request may have when it names no cap. Empty: the model's."),
     )
     # Defaults of the database too, here and below: a process from before the column still adds rows.
     dialect = models.CharField(
@@ -83,27 +91,35 @@ class Project(models.Model):
         choices=dialect_choices,
         default="standard",
         db_default="standard",
-        help_text="Whose errors, headers and limits clients meet: a vendor's they were written for, or OpenAI's.",
+        help_text=gettext_lazy(
+            "Whose errors, headers and limits clients meet: a vendor's they were written for, or OpenAI's."
+        ),
     )
     strict_params = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="On: a parameter that the model does not support, or nobody knows, is refused. "
-        "Off: the first is left out and named in the answer's X-Gateway-Ignored-Params, the second is sent on.",
+        help_text=gettext_lazy(
+            "On: a parameter that the model does not support, or nobody knows, is refused. "
+            "Off: the first is left out and named in the answer's X-Gateway-Ignored-Params, the second is sent on."
+        ),
     )
     sends_unknown_params = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="On: a parameter that nobody knows is sent on under a hard budget as well. "
-        "Off: there it is left out and named, since it might cost what nobody held.",
+        help_text=gettext_lazy(
+            "On: a parameter that nobody knows is sent on under a hard budget as well. "
+            "Off: there it is left out and named, since it might cost what nobody held."
+        ),
     )
     payload_days = models.PositiveSmallIntegerField(
         "keep payloads",
         default=0,
         db_default=0,
         validators=[MaxValueValidator(most_payload_days)],
-        help_text="Days that prompts and answers of its requests are kept, encrypted. An owner or the operator "
-        "reads one by giving a reason, which the audit log has. 0: nothing is kept, and what was kept is deleted.",
+        help_text=gettext_lazy(
+            "Days that prompts and answers of its requests are kept, encrypted. An owner or the operator "
+            "reads one by giving a reason, which the audit log has. 0: nothing is kept, and what was kept is deleted."
+        ),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -131,10 +147,10 @@ class Membership(models.Model):
 class Scope(models.TextChoices):
     """What a key may be used for."""
 
-    INFERENCE = "inference", "Inference"
-    FILES = "files", "Files"
-    MANAGEMENT = "management", "Management"
-    EXPORT = "export", "Export"
+    INFERENCE = "inference", gettext_lazy("Inference")
+    FILES = "files", gettext_lazy("Files")
+    MANAGEMENT = "management", gettext_lazy("Management")
+    EXPORT = "export", gettext_lazy("Export")
 
 
 def inference_only() -> list[str]:
@@ -147,15 +163,18 @@ def validate_network(text: str) -> None:
     try:
         ip_network(text)
     except ValueError as error:
-        raise ValidationError(f"{text!r} is not an IP address or network.") from error
+        raise ValidationError(_("%(text)s is not an IP address or network.") % {"text": repr(text)}) from error
 
 
 class OnLeave(models.TextChoices):
     """What becomes of an answer whose client has left before its end."""
 
-    STOP = "stop", "Stop: leave the provider at once, and estimate"
-    DRAIN = "drain", "Drain: read the provider on for its usage, for a while"
-    FINISH = "finish", "Finish: read the provider to its end, and keep the answer under its Idempotency-Key"
+    STOP = "stop", gettext_lazy("Stop: leave the provider at once, and estimate")
+    DRAIN = "drain", gettext_lazy("Drain: read the provider on for its usage, for a while")
+    FINISH = (
+        "finish",
+        gettext_lazy("Finish: read the provider to its end, and keep the answer under its Idempotency-Key"),
+    )
 
 
 class ApiKey(models.Model):
@@ -172,7 +191,7 @@ class ApiKey(models.Model):
         on_delete=models.PROTECT,
         null=True,
         blank=True,
-        help_text="The person it belongs to. A disabled person's keys are refused.",
+        help_text=gettext_lazy("The person it belongs to. A disabled person's keys are refused."),
     )
     name = models.CharField(max_length=200)
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
@@ -182,37 +201,44 @@ class ApiKey(models.Model):
         models.CharField(max_length=64),
         default=list,
         blank=True,
-        help_text="Such as chat/completions. Empty: all.",
+        help_text=gettext_lazy("Such as chat/completions. Empty: all."),
     )
     allowed_models = ArrayField(
-        models.CharField(max_length=200), default=list, blank=True, help_text="Model slugs. Empty: all."
+        models.CharField(max_length=200), default=list, blank=True, help_text=gettext_lazy("Model slugs. Empty: all.")
     )
     allowed_ips = ArrayField(
         models.CharField(max_length=64, validators=[validate_network]),
         default=list,
         blank=True,
-        help_text="Addresses or networks a call may come from. Empty: all.",
+        help_text=gettext_lazy("Addresses or networks a call may come from. Empty: all."),
     )
     max_request_price = models.DecimalField(
         max_digits=24,
         decimal_places=12,
         null=True,
         blank=True,
-        help_text="Dollars one request may cost at worst.",
+        help_text=gettext_lazy("Dollars one request may cost at worst."),
     )
     min_output_cap = models.PositiveIntegerField(
-        default=1, help_text="When money runs short the output cap is lowered, but never below this."
+        default=1, help_text=gettext_lazy("When money runs short the output cap is lowered, but never below this.")
     )
     on_leave = models.CharField(
         max_length=8,
         choices=OnLeave.choices,
         default=OnLeave.DRAIN,
         db_default=OnLeave.DRAIN,
-        help_text="What becomes of an answer whose client leaves before its end. Either way the tenant pays for it. "
-        "Drained or finished, one to a request with an Idempotency-Key is picked up by sending that again.",
+        help_text=gettext_lazy(
+            "What becomes of an answer whose client leaves before its end. Either way the tenant pays for it. "
+            "Drained or finished, one to a request with an Idempotency-Key is picked up by sending that again."
+        ),
     )
     dialect = models.CharField(
-        max_length=32, choices=dialect_choices, default="", db_default="", blank=True, help_text="Empty: the project's."
+        max_length=32,
+        choices=dialect_choices,
+        default="",
+        db_default="",
+        blank=True,
+        help_text=gettext_lazy("Empty: the project's."),
     )
     valid_from = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -220,7 +246,7 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        verbose_name = "key"
+        verbose_name = gettext_lazy("key")
 
     def __str__(self) -> str:
         return f"{self.project}/{self.name} ({self.prefix})"

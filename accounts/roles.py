@@ -3,22 +3,23 @@
 from typing import Any
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class Role(models.TextChoices):
     """A member's role in an organization."""
 
-    OWNER = "owner", "Owner"
-    DEVELOPER = "developer", "Developer"
-    AUDITOR = "auditor", "Auditor"
+    OWNER = "owner", _("Owner")
+    DEVELOPER = "developer", _("Developer")
+    AUDITOR = "auditor", _("Auditor")
 
 
 class Office(models.TextChoices):
     """A role of the whole installation: the name of a group, made by a migration. Superusers are operators without."""
 
-    OPERATOR = "operator", "Operator"
-    FINANCE = "finance", "Finance"
-    AUDITOR = "auditor", "Auditor"
+    OPERATOR = "operator", _("Operator")
+    FINANCE = "finance", _("Finance")
+    AUDITOR = "auditor", _("Auditor")
 
 
 def runs_the_installation(user: Any) -> bool:

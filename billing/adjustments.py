@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.retention import is_kept
 
@@ -26,13 +27,13 @@ class Repricing(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        COUNTING = "counting", "Being counted"
-        COUNTED = "counted", "Counted"
-        APPLIED = "applied", "Applied"
+        COUNTING = "counting", _("Being counted")
+        COUNTED = "counted", _("Counted")
+        APPLIED = "applied", _("Applied")
 
     version = models.ForeignKey("billing.TariffVersion", on_delete=models.PROTECT, related_name="+")
     first = models.DateField("from")
-    until = models.DateField(help_text="The first day that is not in it any more.")
+    until = models.DateField(help_text=_("The first day that is not in it any more."))
     asked_by = models.CharField(max_length=150, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     state = models.CharField(max_length=8, choices=State.choices, default=State.COUNTING, editable=False)
@@ -117,8 +118,8 @@ class Judgement(models.Model):
     class Decision(models.TextChoices):
         """What."""
 
-        ACCEPTED = "accepted", "Accepted: the difference is posted"
-        DISMISSED = "dismissed", "Dismissed: it stays as it was charged"
+        ACCEPTED = "accepted", _("Accepted: the difference is posted")
+        DISMISSED = "dismissed", _("Dismissed: it stays as it was charged")
 
     generation = models.UUIDField(primary_key=True)
     organization = models.UUIDField()

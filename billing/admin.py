@@ -26,6 +26,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 
 from accounts.access.access import access_of
@@ -97,7 +98,7 @@ class SubjectForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at 
             and {"period", "measure"} & kind.keys()
             and self._meta.model.objects.filter(subject=whom.pk, **kind).exists()
         ):
-            raise ValidationError("There is one already for this subject. Change that one.")
+            raise ValidationError(_("There is one already for this subject. Change that one."))
         return cleaned
 
 
@@ -116,7 +117,7 @@ class SubjectPage(Page):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("organization", "project", "key", *self.chosen_once) if obj else ()
 
-    @display(description="Whom")
+    @display(description=gettext_lazy("Whom"))
     def whom(self, row: Any) -> str:
         """The subject's name."""
         project = row.key.project if row.key else row.project
@@ -220,7 +221,7 @@ class BudgetPage(SubjectPage):
         }
         return super().get_queryset(request).annotate(start=PERIOD_START, scope=SCOPE).annotate(**counters)
 
-    @display(description="Of")
+    @display(description=gettext_lazy("Of"))
     def part(self, budget: Budget) -> str:
         """Which calls alone it counts; of end users', leads to what they have left."""
         words = budget.part().strip() or "all calls"
@@ -228,17 +229,17 @@ class BudgetPage(SubjectPage):
             return words
         return format_html('<a href="{}" class="text-link">{}</a>', address(budget.organization_id), words)
 
-    @display(description="Amount", ordering="amount")
+    @display(description=gettext_lazy("Amount"), ordering="amount")
     def amount_shown(self, budget: Budget) -> str:
         """In dollars."""
         return money(budget.amount)
 
-    @display(description="Spent")
+    @display(description=gettext_lazy("Spent"))
     def used(self, budget: Any) -> str:
         """Dollars settled in the running period; of each end user's budget by whoever has spent most."""
         return money(budget.used_now or Decimal(0))
 
-    @display(description="Of it", label={"far": "success", "near": "warning", "over": "danger"})
+    @display(description=gettext_lazy("Of it"), label={"far": "success", "near": "warning", "over": "danger"})
     def share(self, budget: Any) -> tuple[str, str]:
         """How much of the amount is spent; a soft budget goes past it."""
         used = budget.used_now or Decimal(0)
@@ -247,7 +248,7 @@ class BudgetPage(SubjectPage):
         spent = 100 * used / budget.amount
         return "over" if spent >= 100 else "near" if spent >= NEAR else "far", f"{spent:,.0f} %"
 
-    @display(description="On hold")
+    @display(description=gettext_lazy("On hold"))
     def held(self, budget: Any) -> str:
         """Dollars that open requests may still come to."""
         return money(budget.held_now or Decimal(0))
@@ -282,12 +283,12 @@ class ReportTagsPage(Page):
         until = Mark.objects.filter(name="tags").values("until")
         return super().get_queryset(request).annotate(until=Subquery(until))
 
-    @display(description="Tags")
+    @display(description=gettext_lazy("Tags"))
     def tags_shown(self, row: ReportTags) -> str:
         """All of them."""
         return ", ".join(row.names)
 
-    @display(description="Told apart")
+    @display(description=gettext_lazy("Told apart"))
     def done(self, row: Any) -> str:
         """Since the month before they were named, once the worker has made its days again; or how far it is."""
         if not row.rolled_up or row.until is None:
@@ -332,17 +333,17 @@ class HoldPage(Record):
         host = Subquery(Lease.objects.filter(pk=OuterRef("lease")).values("host"))
         return super().get_queryset(request).annotate(slug=slug_of("organization"), host=host)
 
-    @display(description="Organization")
+    @display(description=gettext_lazy("Organization"))
     def organization_slug(self, hold: Any) -> str:
         """As lists show it."""
         return hold.slug or str(hold.organization)
 
-    @display(description="Worst case")
+    @display(description=gettext_lazy("Worst case"))
     def worst_case(self, hold: Hold) -> str:
         """In dollars."""
         return money(hold.money)
 
-    @display(description="Process")
+    @display(description=gettext_lazy("Process"))
     def process(self, hold: Any) -> str:
         """The host of the process that made it."""
         return hold.host or "gone"
@@ -360,12 +361,12 @@ class LeasePage(Record):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).exclude(pk=EVERYBODY)
 
-    @display(description="Kind")
+    @display(description=gettext_lazy("Kind"))
     def kind(self, lease: Lease) -> str:
         """What it does."""
         return "worker" if lease.pk == HOUSEKEEPER else "gateway"
 
-    @display(description="State", label={"alive": "success", "silent": "warning"})
+    @display(description=gettext_lazy("State"), label={"alive": "success", "silent": "warning"})
     def state(self, lease: Lease) -> str:
         """By the time since its last heartbeat."""
         return "alive" if timezone.now() - lease.heartbeat_at < DEAD_AFTER else "silent"
@@ -398,12 +399,12 @@ class ClosedMonthPage(NeverDeleted, Page):
         owed = tenants.values("month").annotate(owed=Sum(F("debit") - F("credit"))).values("owed")
         return super().get_queryset(request).annotate(owed=Subquery(owed))
 
-    @display(description="Charged")
+    @display(description=gettext_lazy("Charged"))
     def charged(self, row: Any) -> str:
         """What tenants owe for it, in dollars."""
         return money(row.owed or Decimal(0)) if row.summed_at else "-"
 
-    @display(description="Sums")
+    @display(description=gettext_lazy("Sums"))
     def sums(self, row: ClosedMonth) -> str:
         """What it came to, by account, of all organizations together."""
         found: dict[str, Decimal] = {}
@@ -430,12 +431,12 @@ class RetentionPage(NeverDeleted, Page):
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    @display(description="What")
+    @display(description=gettext_lazy("What"))
     def shown(self, row: Retention) -> str:
         """The table."""
         return str(row)
 
-    @display(description="Months kept")
+    @display(description=gettext_lazy("Months kept"))
     def kept(self, row: Retention) -> str:
         """Beside the running one."""
         return "all" if row.months is None else str(row.months)
@@ -447,17 +448,17 @@ class RetentionPage(NeverDeleted, Page):
         columns = {name: Subquery(of.annotate(**{name: one}).values(name)) for name, one in sums.items()}
         return super().get_queryset(request).annotate(**columns)
 
-    @display(description="Kept since")
+    @display(description=gettext_lazy("Kept since"))
     def oldest(self, row: Any) -> str:
         """From which day on all rows are there."""
         return f"{first_kept(row.last):%Y-%m-%d}" if row.last else "the beginning"
 
-    @display(description="Dropped")
+    @display(description=gettext_lazy("Dropped"))
     def dropped(self, row: Any) -> str:
         """How many months, and rows, were dropped so far."""
         return f"{row.months_gone} months, {row.rows_gone:,} rows" if row.months_gone else "nothing"
 
-    @display(description="Months")
+    @display(description=gettext_lazy("Months"))
     def plan(self, row: Retention) -> str:
         """What would go by what is saved, and why the others stay."""
         found = [month for month in months() if month.table == row.table]
@@ -474,7 +475,7 @@ class AuditFindingPage(Record):
     search_fields = ()
     fields = ("first_seen", "gone_at", "kind", "place", "expected", "found")
 
-    @display(description="State", label={"open": "danger", "gone": "success"})
+    @display(description=gettext_lazy("State"), label={"open": "danger", "gone": "success"})
     def state(self, finding: AuditFinding) -> str:
         """Whether it still does not agree."""
         return "open" if finding.gone_at is None else "gone"

@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Organization
 
@@ -18,9 +19,9 @@ MOST_TAGS = 5  # of an organization
 class Span(models.TextChoices):
     """How long a rollup's time is, UTC."""
 
-    MINUTE = "minute", "A minute"
-    HOUR = "hour", "An hour"
-    DAY = "day", "A day"
+    MINUTE = "minute", gettext_lazy("A minute")
+    HOUR = "hour", gettext_lazy("An hour")
+    DAY = "day", gettext_lazy("A day")
 
 
 class UsageRollup(models.Model):
@@ -164,7 +165,7 @@ class ReportTags(models.Model):
     names = ArrayField(
         models.CharField(max_length=64),
         size=MOST_TAGS,
-        verbose_name="tags",
+        verbose_name=gettext_lazy("tags"),
         help_text=f"Keys of metadata, {MOST_TAGS} at most. The values of each are told apart on Spend and in reports, "
         "from the month before this one on.",
     )

@@ -8,6 +8,8 @@ import uuid
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, validate_email
 from django.db import models
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Organization
 from accounts.sealing import open_sealed, seal
@@ -38,8 +40,8 @@ def part_of(model: str, end_user: str | None) -> str:
 class Channel(models.TextChoices):
     """How somebody is told."""
 
-    MAIL = "mail", "Mail"
-    WEBHOOK = "webhook", "Webhook"
+    MAIL = "mail", gettext_lazy("Mail")
+    WEBHOOK = "webhook", gettext_lazy("Webhook")
 
 
 class Recipient(models.Model):
@@ -51,7 +53,7 @@ class Recipient(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="recipients")
     channel = models.CharField(max_length=8, choices=Channel.choices)
-    address = models.CharField(max_length=300, help_text="Of mail, or of a webhook: https://host/path.")
+    address = models.CharField(max_length=300, help_text=gettext_lazy("Of mail, or of a webhook: https://host/path."))
     sealed = models.TextField(blank=True, editable=False)
     active = models.BooleanField(default=True, db_default=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -73,7 +75,9 @@ class Recipient(models.Model):
                 raise ValidationError({"address": error.messages}) from None
         others = Recipient.objects.filter(organization=self.organization_id).exclude(pk=self.pk)
         if others.count() >= MOST_RECIPIENTS:
-            raise ValidationError(f"An organization has {MOST_RECIPIENTS} recipients at most.")
+            raise ValidationError(
+                _("An organization has %(MOST_RECIPIENTS)s recipients at most.") % {"MOST_RECIPIENTS": MOST_RECIPIENTS}
+            )
 
     def place(self) -> str:
         """Where its secret lies: this row, and the address it is for."""
@@ -143,9 +147,9 @@ class Crossing(models.Model):
 class DeliveryStatus(models.TextChoices):
     """How far a message is."""
 
-    WAITING = "waiting", "Waiting"
-    SENT = "sent", "Sent"
-    GIVEN_UP = "given_up", "Given up"
+    WAITING = "waiting", gettext_lazy("Waiting")
+    SENT = "sent", gettext_lazy("Sent")
+    GIVEN_UP = "given_up", gettext_lazy("Given up")
 
 
 class Delivery(models.Model):
@@ -170,7 +174,7 @@ class Delivery(models.Model):
     sent_at = models.DateTimeField(null=True)
 
     class Meta:
-        verbose_name_plural = "deliveries"
+        verbose_name_plural = gettext_lazy("deliveries")
         indexes = [
             # What is due; and pruning.
             models.Index(fields=["next_try_at"], name="delivery_due", condition=models.Q(status="waiting")),

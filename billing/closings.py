@@ -9,6 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import connection, models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 
 class ClosedMonth(models.Model):
@@ -20,7 +21,7 @@ class ClosedMonth(models.Model):
 
     month = models.DateField(
         primary_key=True,
-        help_text="Its first day. All months before it are closed as well, and nothing opens them again.",
+        help_text=_("Its first day. All months before it are closed as well, and nothing opens them again."),
     )
     closed_at = models.DateTimeField(db_default=Now(), editable=False)
     closed_by = models.TextField(editable=False)

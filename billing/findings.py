@@ -4,20 +4,21 @@
 """
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class FindingKind(models.TextChoices):
     """What does not agree with what."""
 
-    GENERATION = "generation", "A generation and its postings"
-    BLOCK = "block", "A block and the ledger"
-    TOUCHED = "touched", "Rows that only ever grow were changed"
-    BALANCES = "balances", "Balances and blocks"
-    CLOSED = "closed", "A closed month and what it was"
-    ROLLUP = "rollup", "A rollup and what it is made of"
-    REPRICING = "repricing", "Re-pricing and its postings"
-    PREPAID = "prepaid", "A balance and its credits"
-    SEALING = "sealing", "Entries are not sealed"
+    GENERATION = "generation", _("A generation and its postings")
+    BLOCK = "block", _("A block and the ledger")
+    TOUCHED = "touched", _("Rows that only ever grow were changed")
+    BALANCES = "balances", _("Balances and blocks")
+    CLOSED = "closed", _("A closed month and what it was")
+    ROLLUP = "rollup", _("A rollup and what it is made of")
+    REPRICING = "repricing", _("Re-pricing and its postings")
+    PREPAID = "prepaid", _("A balance and its credits")
+    SEALING = "sealing", _("Entries are not sealed")
 
 
 class AuditFinding(models.Model):

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import F, Q, Sum
+from django.utils.translation import gettext as _
 
 from accounts.models import Organization
 from billing.models import (
@@ -71,14 +72,16 @@ def statement(first: date, organization: Organization, by: str) -> Statement:
     month = _Month(first, organization.pk)
     begin, end = month.moments
     if not ClosedMonth.objects.filter(month=first, summed_at__isnull=False).exists():
-        raise ValidationError("The month is not closed, or its sums are not kept yet: close it, and wait some minutes.")
+        raise ValidationError(
+            _("The month is not closed, or its sums are not kept yet: close it, and wait some minutes.")
+        )
     if Statement.objects.filter(kind=DocumentKind.STATEMENT, month=first, organization=organization.pk).exists():
-        raise ValidationError("There is a statement of this month already.")
+        raise ValidationError(_("There is a statement of this month already."))
     if (
         not Mark.objects.filter(name="usage", until__gte=end).exists()
         or LateHour.objects.filter(hour__gte=begin, hour__lt=end).exists()
     ):
-        raise ValidationError("The month's usage is not rolled up yet. Try again in some minutes.")
+        raise ValidationError(_("The month's usage is not rolled up yet. Try again in some minutes."))
     owed, repriced = _closed(month, "tenant"), _closed(month, "repriced")
     lines = _lines(month)
     notes = {
@@ -88,7 +91,8 @@ def statement(first: date, organization: Organization, by: str) -> Statement:
     apart = owed - sum((Decimal(line["charge"]) for line in lines), ZERO) - sum(notes.values())
     if apart:
         raise ValidationError(
-            f"The month's usage and its ledger are {apart:f} apart. The audit says where, or will in some minutes."
+            _("The month's usage and its ledger are %(apart)s apart. The audit says where, or will in some minutes.")
+            % {"apart": f"{apart:f}"}
         )
     notes[ADJUSTED] = repriced
     lines += [{"note": note, "charge": f"{charge:f}"} for note, charge in notes.items() if charge]
@@ -109,25 +113,25 @@ def credit_note(number: str, amount: str, reason: str, by: str) -> Statement:
     """A credit note that takes `amount` dollars of the statement of a number such as 2026-00001, not issued yet. Raises
     ValidationError when there is no such statement, when that has less left, or no reason is given.
     """
-    year, _, place = number.strip().partition("-")
+    year, _dash, place = number.strip().partition("-")
     found = None
     if all(text.isascii() and text.isdigit() and len(text) <= 9 for text in (year, place)):
         found = Statement.objects.filter(
             kind=DocumentKind.STATEMENT, issuer=settings.ISSUER_NAME, year=int(year), number=int(place)
         ).first()
     if found is None:
-        raise ValidationError(f"There is no statement {number}.")
+        raise ValidationError(_("There is no statement %(number)s.") % {"number": number})
     try:
         taken = Decimal(amount.strip())
     except InvalidOperation:
         taken = ZERO
     if not taken.is_finite() or taken <= 0 or taken != round(taken, 12):
-        raise ValidationError("Give an amount above 0, of at most twelve decimals.")
+        raise ValidationError(_("Give an amount above 0, of at most twelve decimals."))
     left = found.total + (found.credits.aggregate(all=Sum("total"))["all"] or ZERO)
     if taken > left:
-        raise ValidationError(f"The statement has {left:f} left.")
+        raise ValidationError(_("The statement has %(left)s left.") % {"left": f"{left:f}"})
     if not reason.strip() or len(reason) > MOST_REASON:
-        raise ValidationError(f"Give a reason, of at most {MOST_REASON} characters.")
+        raise ValidationError(_("Give a reason, of at most %(MOST_REASON)s characters.") % {"MOST_REASON": MOST_REASON})
     return Statement(
         issuer=found.issuer,
         kind=DocumentKind.CREDIT,

@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import connection, models
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import ApiKey, Organization, Project
 from billing.adjustments import Judgement as Judgement
@@ -81,21 +82,21 @@ class TariffVersion(models.Model):
     marginal = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request.",
+        help_text=_("Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request."),
     )
     currency = models.CharField(
         max_length=3,
         default="USD",
         db_default="USD",
         validators=[RegexValidator(r"\A[A-Z]{3}\Z", "Three capital letters, such as EUR.")],
-        help_text="That the rates are in. The books are in dollars.",
+        help_text=_("That the rates are in. The books are in dollars."),
     )
     exchange_rate = models.DecimalField(
         max_digits=10,
         decimal_places=9,
         default=1,
         db_default=1,
-        help_text="Dollars that one of the currency is worth, while this version is in force. 1 for USD.",
+        help_text=_("Dollars that one of the currency is worth, while this version is in force. 1 for USD."),
     )
     note = models.CharField(max_length=200, blank=True)
 
@@ -122,21 +123,21 @@ class TariffVersion(models.Model):
 class Item(models.TextChoices):
     """What a rate is for. Token rates are dollars per million tokens, the last four dollars each."""
 
-    INPUT = "input", "Input tokens"
-    CACHED_INPUT = "cached_input", "Cached input tokens"
-    CACHE_WRITE_5M = "cache_write_5m", "Cache writes, 5 minutes"
-    CACHE_WRITE_1H = "cache_write_1h", "Cache writes, 1 hour"
-    AUDIO_INPUT = "audio_input", "Audio input tokens"
-    IMAGE_INPUT = "image_input", "Image input tokens"
-    VIDEO_INPUT = "video_input", "Video input tokens"
-    OUTPUT = "output", "Output tokens"
-    REASONING = "reasoning", "Reasoning tokens"
-    AUDIO_OUTPUT = "audio_output", "Audio output tokens"
-    IMAGE_OUTPUT = "image_output", "Image output tokens"
-    REQUEST = "request", "A request"
-    WEB_SEARCH = "web_search", "A web search"
-    IMAGE = "image", "An image made"
-    SECOND = "second", "A second of sound or video"
+    INPUT = "input", _("Input tokens")
+    CACHED_INPUT = "cached_input", _("Cached input tokens")
+    CACHE_WRITE_5M = "cache_write_5m", _("Cache writes, 5 minutes")
+    CACHE_WRITE_1H = "cache_write_1h", _("Cache writes, 1 hour")
+    AUDIO_INPUT = "audio_input", _("Audio input tokens")
+    IMAGE_INPUT = "image_input", _("Image input tokens")
+    VIDEO_INPUT = "video_input", _("Video input tokens")
+    OUTPUT = "output", _("Output tokens")
+    REASONING = "reasoning", _("Reasoning tokens")
+    AUDIO_OUTPUT = "audio_output", _("Audio output tokens")
+    IMAGE_OUTPUT = "image_output", _("Image output tokens")
+    REQUEST = "request", _("A request")
+    WEB_SEARCH = "web_search", _("A web search")
+    IMAGE = "image", _("An image made")
+    SECOND = "second", _("A second of sound or video")
 
 
 # A class of service; rates for the ordinary one name none.
@@ -160,7 +161,7 @@ class Rate(models.Model):
     version = models.ForeignKey(TariffVersion, on_delete=models.CASCADE, related_name="rates")
     item = models.CharField(max_length=16, choices=Item.choices)
     above = models.PositiveIntegerField(
-        "prompts above", default=0, db_default=0, help_text="Tokens of the whole prompt, exclusive. 0: of any size."
+        "prompts above", default=0, db_default=0, help_text=_("Tokens of the whole prompt, exclusive. 0: of any size.")
     )
     service_tier = models.CharField(
         max_length=32,
@@ -168,10 +169,10 @@ class Rate(models.Model):
         default="",
         db_default="",
         validators=[service_class],
-        help_text="A class of service, such as flex or priority. Empty: the ordinary one.",
+        help_text=_("A class of service, such as flex or priority. Empty: the ordinary one."),
     )
-    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
-    charge = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text="Empty: unknown.")
+    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text=_("Empty: unknown."))
+    charge = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text=_("Empty: unknown."))
 
     class Meta:
         constraints = [
@@ -205,7 +206,7 @@ class Terms(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="Of the offers that this is for. Empty: of all.",
+        help_text=_("Of the offers that this is for. Empty: of all."),
     )
     effective_from = models.DateTimeField()
     markup = models.DecimalField(
@@ -214,7 +215,7 @@ class Terms(models.Model):
         decimal_places=2,
         null=True,
         blank=True,
-        help_text="Per cent on the provider's cost; each rate is rounded to six decimals.",
+        help_text=_("Per cent on the provider's cost; each rate is rounded to six decimals."),
     )
     price_list = models.ForeignKey(
         Tariff,
@@ -222,12 +223,12 @@ class Terms(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="The tariff whose charges it pays; the cost stays the offer's. Neither: as the tariff says.",
+        help_text=_("The tariff whose charges it pays; the cost stays the offer's. Neither: as the tariff says."),
     )
     note = models.CharField(max_length=200, blank=True)
 
     class Meta:
-        verbose_name_plural = "terms"
+        verbose_name_plural = _("terms")
         constraints = [
             models.UniqueConstraint(
                 fields=["organization", "tariff", "effective_from"], nulls_distinct=False, name="terms_date"
@@ -286,10 +287,10 @@ class Period(models.TextChoices):
     or for ever.
     """
 
-    DAY = "day", "A day"
-    WEEK = "week", "A week"
-    MONTH = "month", "A month"
-    TOTAL = "total", "In total"
+    DAY = "day", _("A day")
+    WEEK = "week", _("A week")
+    MONTH = "month", _("A month")
+    TOTAL = "total", _("In total")
 
 
 EACH = "*"  # for an end user: the budget is each one's
@@ -304,22 +305,28 @@ class Budget(Subject):
 
     period = models.CharField(max_length=8, choices=Period.choices)
     model = models.CharField(
-        max_length=200, blank=True, default="", db_default="", help_text="A slug: counts its calls alone. Empty: all."
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("A slug: counts its calls alone. Empty: all."),
     )
     end_user = models.CharField(
         max_length=512,
         blank=True,
         default="",
         db_default="",
-        help_text="As requests name it in user or safety_identifier: counts its calls alone. "
-        "*: each end user has the amount to itself, and those without a name have it together. Empty: all.",
+        help_text=_(
+            "As requests name it in user or safety_identifier: counts its calls alone. "
+            "*: each end user has the amount to itself, and those without a name have it together. Empty: all."
+        ),
     )
     amount = models.DecimalField(max_digits=24, decimal_places=12)
     hard = models.BooleanField(default=True)
     contract = models.BooleanField(
         default=True,
         db_default=True,
-        help_text="On: agreed with the organization, whose owners may neither change nor exceed it.",
+        help_text=_("On: agreed with the organization, whose owners may neither change nor exceed it."),
     )
     # The organization's, kept here by the database alone (`billing/sql/zones.sql`): a hold has nothing more to look up.
     time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC", editable=False)
@@ -329,7 +336,7 @@ class Budget(Subject):
         default=near_and_all,
         db_default=near_and_all(),
         blank=True,
-        help_text="Percents of the amount, 1 to 1000: when so much is spent the organization's recipients are told.",
+        help_text=_("Percents of the amount, 1 to 1000: when so much is spent the organization's recipients are told."),
     )
 
     class Meta:
@@ -357,9 +364,9 @@ class Budget(Subject):
 class Measure(models.TextChoices):
     """What a limit counts: per UTC minute on the database's clock, or open at the moment."""
 
-    REQUESTS = "requests", "Requests a minute"
-    TOKENS = "tokens", "Tokens a minute"
-    OPEN = "open", "Open requests"
+    REQUESTS = "requests", _("Requests a minute")
+    TOKENS = "tokens", _("Tokens a minute")
+    OPEN = "open", _("Open requests")
 
 
 class Limit(Subject):
@@ -469,9 +476,9 @@ class KeptAnswer(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        RUNNING = "running", "Running"
-        DONE = "done", "Kept"
-        LOST = "lost", "Not kept: too long"
+        RUNNING = "running", _("Running")
+        DONE = "done", _("Kept")
+        LOST = "lost", _("Not kept: too long")
 
     id = models.UUIDField(primary_key=True)
     fingerprint = models.UUIDField()
@@ -508,20 +515,20 @@ class KeptShare(models.Model):
 class Status(models.TextChoices):
     """How a generation ended."""
 
-    COMPLETED = "completed", "Completed"
-    FAILED = "failed", "Failed"  # the provider, before or after output began
-    CANCELLED = "cancelled", "Cancelled"  # the client left, its key was revoked, or somebody cut it off
-    ABANDONED = "abandoned", "Abandoned"  # our process died; what the provider billed is unknown
+    COMPLETED = "completed", _("Completed")
+    FAILED = "failed", _("Failed")  # the provider, before or after output began
+    CANCELLED = "cancelled", _("Cancelled")  # the client left, its key was revoked, or somebody cut it off
+    ABANDONED = "abandoned", _("Abandoned")  # our process died; what the provider billed is unknown
 
 
 class Basis(models.TextChoices):
     """What the charge rests on."""
 
-    REPORTED = "reported", "Usage reported by the provider"
-    ESTIMATED = "estimated", "Estimated from what was read and written"
-    NOTHING = "nothing", "Nothing was done"
-    CAPPED = "capped", "Capped at the hold and what the budget had left"
-    UNKNOWN = "unknown", "Unknown: nobody could count it"
+    REPORTED = "reported", _("Usage reported by the provider")
+    ESTIMATED = "estimated", _("Estimated from what was read and written")
+    NOTHING = "nothing", _("Nothing was done")
+    CAPPED = "capped", _("Capped at the hold and what the budget had left")
+    UNKNOWN = "unknown", _("Unknown: nobody could count it")
 
 
 class Usage(models.Model):
@@ -584,7 +591,7 @@ class Usage(models.Model):
     plan = models.JSONField(null=True)  # where it could go and why; see `routing.planning.plan`
 
     class Meta:
-        verbose_name = "generation"
+        verbose_name = _("generation")
         indexes = [
             models.Index(fields=["organization", "-id"], name="usage_by_organization"),  # console lists, seeding
             models.Index(fields=["key", "-id"], name="usage_by_key"),  # console lists, seeding
@@ -608,7 +615,7 @@ class Quarantined(Usage):
 
     class Meta:
         proxy = True
-        verbose_name = "quarantined generation"
+        verbose_name = _("quarantined generation")
 
     @property
     def claimed(self) -> dict[str, Any]:
@@ -665,7 +672,7 @@ class LedgerEntry(models.Model):
     late_of = models.DateField(null=True)  # the day it belongs to, when that was in a closed month
 
     class Meta:
-        verbose_name_plural = "ledger entries"
+        verbose_name_plural = _("ledger entries")
         indexes = [
             models.Index(fields=["generation"], name="ledger_by_generation"),  # reversal, a generation's page
             models.Index(fields=["created_at", "id"], name="ledger_by_date"),  # console lists

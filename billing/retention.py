@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 LEAST = 3  # months: beyond what rollups are made of, and what a window of a budget begins with
 
@@ -15,8 +16,8 @@ LEAST = 3  # months: beyond what rollups are made of, and what a window of a bud
 class KeptTable(models.TextChoices):
     """What is dropped by the month."""
 
-    USAGE = "usage", "Generations"
-    ATTEMPT = "attempt", "Attempts"
+    USAGE = "usage", _("Generations")
+    ATTEMPT = "attempt", _("Attempts")
 
 
 class Retention(models.Model):
@@ -31,7 +32,7 @@ class Retention(models.Model):
     )
 
     class Meta:
-        verbose_name_plural = "retention"
+        verbose_name_plural = _("retention")
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(months__isnull=True) | models.Q(months__gte=LEAST), name="kept_long_enough"

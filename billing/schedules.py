@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import Organization, slug_validator
 from accounts.sealing import open_sealed, seal
@@ -23,31 +24,31 @@ PREFIX = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._-]+)*"
 class Every(models.TextChoices):
     """How long a period is, UTC."""
 
-    DAY = "day", "Daily"
-    MONTH = "month", "Monthly"
+    DAY = "day", _("Daily")
+    MONTH = "month", _("Monthly")
 
 
 class StorageKind(models.TextChoices):
     """What kind of place it goes to."""
 
-    FOLDER = "folder", "A folder below EXPORT_DIR"
-    BUCKET = "bucket", "A bucket (S3)"
+    FOLDER = "folder", _("A folder below EXPORT_DIR")
+    BUCKET = "bucket", _("A bucket (S3)")
 
 
 class ExportLayout(models.TextChoices):
     """`billing.exports.pages.LAYOUTS`."""
 
-    GENERATIONS = "generations", "Generations"
-    FOCUS_1_2 = "focus-1.2", "FOCUS 1.2"
-    FOCUS_1_4 = "focus-1.4", "FOCUS 1.4"
+    GENERATIONS = "generations", _("Generations")
+    FOCUS_1_2 = "focus-1.2", _("FOCUS 1.2")
+    FOCUS_1_4 = "focus-1.4", _("FOCUS 1.4")
 
 
 class ExportFormat(models.TextChoices):
     """`billing.exports.pages.FORMATS`."""
 
-    CSV = "csv", "CSV"
-    XLSX = "xlsx", "XLSX"
-    PARQUET = "parquet", "Parquet"
+    CSV = "csv", _("CSV")
+    XLSX = "xlsx", _("XLSX")
+    PARQUET = "parquet", _("Parquet")
 
 
 def this_month() -> date:
@@ -67,7 +68,7 @@ class ExportSchedule(models.Model):
         max_length=64,
         unique=True,
         validators=[slug_validator],
-        help_text="Of the schedule, and of the folder that its files are in.",
+        help_text=_("Of the schedule, and of the folder that its files are in."),
     )
     organization = models.ForeignKey(
         Organization,
@@ -75,21 +76,21 @@ class ExportSchedule(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="Of this one alone, without what providers take. Empty: of all, with everything.",
+        help_text=_("Of this one alone, without what providers take. Empty: of all, with everything."),
     )
     layout = models.CharField(max_length=16, choices=ExportLayout.choices, default=ExportLayout.GENERATIONS)
     format = models.CharField(max_length=8, choices=ExportFormat.choices, default=ExportFormat.CSV)
     every = models.CharField(max_length=8, choices=Every.choices, default=Every.DAY)
-    first = models.DateField("from", default=this_month, help_text="The first day (UTC) that is written.")
+    first = models.DateField("from", default=this_month, help_text=_("The first day (UTC) that is written."))
     kind = models.CharField("to", max_length=8, choices=StorageKind.choices, default=StorageKind.BUCKET)
     endpoint = models.CharField(
-        max_length=300, blank=True, help_text="Of a bucket: https://s3.us-east-1.amazonaws.com, or what serves it."
+        max_length=300, blank=True, help_text=_("Of a bucket: https://s3.us-east-1.amazonaws.com, or what serves it.")
     )
     region = models.CharField(
         max_length=32,
         default="us-east-1",
         validators=[RegexValidator(r"\A[a-z0-9]+(-[a-z0-9]+)*\Z", "Write it like us-east-1.")],
-        help_text="Of a bucket: that its signatures are for.",
+        help_text=_("Of a bucket: that its signatures are for."),
     )
     bucket = models.CharField(
         max_length=63,
@@ -101,7 +102,7 @@ class ExportSchedule(models.Model):
         ],
     )
     path_style = models.BooleanField(
-        default=False, help_text="The bucket stands in the path, not in front of the host's name."
+        default=False, help_text=_("The bucket stands in the path, not in front of the host's name.")
     )
     prefix = models.CharField(
         max_length=200,
@@ -109,7 +110,7 @@ class ExportSchedule(models.Model):
         validators=[
             RegexValidator(rf"\A{PREFIX}\Z", "Letters, digits, dots, dashes and underscores, slashes between.")
         ],
-        help_text="Folders before that of the name, slashes between them.",
+        help_text=_("Folders before that of the name, slashes between them."),
     )
     sealed = models.TextField(blank=True, editable=False)
     hint = models.CharField(max_length=8, blank=True, editable=False)  # the end of the access key's id
@@ -165,8 +166,8 @@ class StoredExport(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", "Waiting"
-        STORED = "stored", "Stored"
+        WAITING = "waiting", _("Waiting")
+        STORED = "stored", _("Stored")
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.ForeignKey(ExportSchedule, on_delete=models.PROTECT, related_name="periods")
@@ -185,7 +186,7 @@ class StoredExport(models.Model):
     stored_at = models.DateTimeField(null=True)
 
     class Meta:
-        verbose_name = "scheduled export"
+        verbose_name = _("scheduled export")
         constraints = [models.UniqueConstraint(fields=["schedule", "start"], name="one_export_a_period")]
 
     def __str__(self) -> str:

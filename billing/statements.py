@@ -5,13 +5,14 @@
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 
 class DocumentKind(models.TextChoices):
     """What a document is."""
 
-    STATEMENT = "statement", "Statement"
-    CREDIT = "credit", "Credit note"
+    STATEMENT = "statement", _("Statement")
+    CREDIT = "credit", _("Credit note")
 
 
 class Statement(models.Model):

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
@@ -136,12 +137,12 @@ class FilePage(ReadOnly, Page):
     fields = ("api_id", "filename", "project", "key", "purpose", "media_type", "size", "created_at", "expires_at")
     readonly_fields = ("api_id", "size")
 
-    @display(description="Id", ordering="id")
+    @display(description=_("Id"), ordering="id")
     def api_id(self, file: StoredFile) -> str:
         """As clients know it."""
         return file_id(file.id)
 
-    @display(description="Size", ordering="bytes")
+    @display(description=_("Size"), ordering="bytes")
     def size(self, file: StoredFile) -> str:
         """Of the content as it was uploaded."""
         return filesizeformat(file.bytes)

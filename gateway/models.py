@@ -3,6 +3,7 @@ refused.
 """
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import Project
 from gateway.changes.models import Change as Change
@@ -22,13 +23,13 @@ class StoredFile(models.Model):
     filename = models.CharField(max_length=255)
     purpose = models.CharField(max_length=32)
     media_type = models.CharField(max_length=127)
-    bytes = models.PositiveBigIntegerField(help_text="Of the content as it was uploaded.")
+    bytes = models.PositiveBigIntegerField(help_text=_("Of the content as it was uploaded."))
     content = models.BinaryField()  # `accounts.sealing.seal_bytes`, for `files.place`
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True)
 
     class Meta:
-        verbose_name = "file"
+        verbose_name = _("file")
         indexes = [
             models.Index(fields=["project", "id"], name="files_of_a_project"),  # the API's list, and the room left
             models.Index(fields=["expires_at"], name="files_by_their_end"),  # the pruning task
@@ -50,13 +51,13 @@ class Payload(models.Model):
     project = models.UUIDField()
     key = models.UUIDField()
     created_at = models.DateTimeField()
-    prompt_bytes = models.BigIntegerField("prompt", help_text="As it was sent, in bytes.")
-    answer_bytes = models.BigIntegerField("answer", help_text="As it went out, in bytes.")
+    prompt_bytes = models.BigIntegerField("prompt", help_text=_("As it was sent, in bytes."))
+    answer_bytes = models.BigIntegerField("answer", help_text=_("As it went out, in bytes."))
     prompt = models.BinaryField()  # `accounts.sealing.seal_bytes` of what zlib has packed, for `payloads.place`
     answer = models.BinaryField()
 
     class Meta:
-        verbose_name = "kept payload"
+        verbose_name = _("kept payload")
         indexes = [
             models.Index(fields=["project", "created_at"], name="payloads_of_a_project"),  # the purging task
             models.Index(fields=["organization", "-id"], name="payloads_by_organization"),  # the console's list
@@ -130,7 +131,7 @@ class Refused(models.Model):
     address = models.TextField(blank=True)
 
     class Meta:
-        verbose_name = "refused request"
+        verbose_name = _("refused request")
         indexes = [
             models.Index(fields=["organization", "id"], name="refused_of_an_organization"),
             models.Index(fields=["key", "id"], name="refused_of_a_key"),
@@ -159,8 +160,8 @@ class RefusedCount(models.Model):
     requests = models.BigIntegerField()
 
     class Meta:
-        verbose_name = "refused requests of a minute"
-        verbose_name_plural = "refused requests by minute"
+        verbose_name = _("refused requests of a minute")
+        verbose_name_plural = _("refused requests by minute")
         constraints = [
             models.UniqueConstraint(
                 fields=["minute", "key", "status", "code"], nulls_distinct=False, name="refused_once_a_minute"

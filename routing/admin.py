@@ -11,6 +11,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.decorators import display
 from unfold.forms import PaginationInlineFormSet
@@ -43,7 +45,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         required=False,
         strip=True,
         max_length=provider_secret.MOST,
-        help_text="Empty: what is stored stays.",
+        help_text=gettext_lazy("Empty: what is stored stays."),
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
     )
 
@@ -99,7 +101,7 @@ class CredentialRows(Rows):
     ordering = ("name",)
     readonly_fields = ("stored",)
 
-    @display(description="Stored")
+    @display(description=gettext_lazy("Stored"))
     def stored(self, credential: Credential) -> str:
         """The secret's end, or what is wrong with it."""
         if credential._state.adding:
@@ -144,20 +146,23 @@ class ProviderPage(Page):
     inlines = (CredentialRows,)
     fieldsets = (
         (None, {"fields": ("slug", "name", "base_url", "protocol", "variant", "auth_style", "region", "active")}),
-        ("Quirks", {"fields": ("api_version", "cap_field", "stream_usage", "reasoning_format", "max_event_bytes")}),
         (
-            "Timeouts, in seconds",
+            gettext_lazy("Quirks"),
+            {"fields": ("api_version", "cap_field", "stream_usage", "reasoning_format", "max_event_bytes")},
+        ),
+        (
+            gettext_lazy("Timeouts, in seconds"),
             {"fields": ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout")},
         ),
-        ("When it fails", {"fields": ("failure_threshold", "cooldown")}),
-        ("What it does with what it is sent", {"fields": ("trains_on_data", "retains_data")}),
+        (gettext_lazy("When it fails"), {"fields": ("failure_threshold", "cooldown")}),
+        (gettext_lazy("What it does with what it is sent"), {"fields": ("trains_on_data", "retains_data")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
         ready = Count("credentials", filter=Q(credentials__active=True) & ~Q(credentials__sealed=""))
         return super().get_queryset(request).annotate(ready=ready)
 
-    @display(description="Secrets", ordering="ready")
+    @display(description=gettext_lazy("Secrets"), ordering="ready")
     def secrets(self, provider: Any) -> str:
         """How many may be sent."""
         return "none needed" if provider.auth_style == AuthStyle.NONE else str(provider.ready)
@@ -190,11 +195,16 @@ class ProviderPage(Page):
             odd = [name for name, value in vendor.quirks.items() if getattr(form.instance, name) != value]
             said = ", ".join(f"{form.fields[name].label} {vendor.quirks[name]}" for name in odd)
             if odd:
-                messages.warning(request, f"{vendor.slug} at this address is known to need: {said}.")
+                messages.warning(
+                    request,
+                    _("%(slug)s at this address is known to need: %(said)s.") % {"slug": vendor.slug, "said": said},
+                )
         empty = form.instance.credentials.filter(active=True, sealed="").values_list("name", flat=True)
         if form.instance.auth_style != AuthStyle.NONE and empty:
             moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""
-            messages.warning(request, f"{moved}Type the secret of: {', '.join(empty)}.")
+            messages.warning(
+                request, _("%(moved)sType the secret of: %(empty)s.") % {"moved": moved, "empty": ", ".join(empty)}
+            )
         for credential in form.instance.credentials.filter(active=True).exclude(sealed="").select_related("provider"):
             for words in _wrong_with(credential):
                 messages.warning(request, words)
@@ -248,7 +258,7 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at ru
         given: str = self.cleaned_data["slug"]
         before = self.initial.get("slug")
         if before and given != before and Budget.objects.filter(model=before).exists():
-            raise ValidationError("A budget counts the calls of this name. Delete it first, or make a new model.")
+            raise ValidationError(_("A budget counts the calls of this name. Delete it first, or make a new model."))
         return given
 
 
@@ -264,13 +274,13 @@ class ModelPage(Page):
     inlines = (OfferRows,)
     fieldsets = (
         (None, {"fields": ("slug", "name", "author", "description", "aliases", "published_on", "active")}),
-        ("Sizes, in tokens", {"fields": ("context_length", "max_output")}),
-        ("Choosing a model", {"fields": ("quality",)}),
+        (gettext_lazy("Sizes, in tokens"), {"fields": ("context_length", "max_output")}),
+        (gettext_lazy("Choosing a model"), {"fields": ("quality",)}),
         (
-            "What it takes",
+            gettext_lazy("What it takes"),
             {"fields": ("input_modalities", "output_modalities", "supported_parameters", "capabilities")},
         ),
-        ("Bounds of a hold", {"fields": ("image_token_bound", "audio_token_bound", "file_token_bound")}),
+        (gettext_lazy("Bounds of a hold"), {"fields": ("image_token_bound", "audio_token_bound", "file_token_bound")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -278,12 +288,12 @@ class ModelPage(Page):
         tariffs = ArrayAgg("offers__tariff", filter=active, default=[])
         return super().get_queryset(request).annotate(offered=Count("offers", filter=active), tariffs=tariffs)
 
-    @display(description="Offers", ordering="offered")
+    @display(description=gettext_lazy("Offers"), ordering="offered")
     def offer_count(self, model: Any) -> int:
         """Active ones."""
         return int(model.offered)
 
-    @display(description="Price", label="danger")
+    @display(description=gettext_lazy("Price"), label="danger")
     def without_price(self, model: Any) -> str | None:
         """A mark where active offers have none."""
         if not model.unpriced:
@@ -326,7 +336,7 @@ class OfferPage(Page):
         "forced",
     )
 
-    @display(description="Price", label={"known": "success", "unknown": "danger"})
+    @display(description=gettext_lazy("Price"), label={"known": "success", "unknown": "danger"})
     def price(self, offer: Any) -> tuple[str, str]:
         """Whether it has one now, and what it lacks."""
         return ("unknown", offer.lack) if offer.lack else ("known", "known")

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from accounts.sealing import open_sealed, seal
 from billing.bills.files import MOST_DAYS, Form
@@ -21,8 +22,8 @@ from billing.retention import KeptTable, is_kept
 class BillForm(models.TextChoices):
     """Whose API it is."""
 
-    OPENAI = Form.OPENAI.value, "OpenAI: usage and costs"
-    ANTHROPIC = Form.ANTHROPIC.value, "Anthropic: usage and cost report"
+    OPENAI = Form.OPENAI.value, _("OpenAI: usage and costs")
+    ANTHROPIC = Form.ANTHROPIC.value, _("Anthropic: usage and cost report")
 
 
 class BillSource(models.Model):
@@ -35,7 +36,7 @@ class BillSource(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     provider = models.CharField(max_length=64, unique=True)
     form = models.CharField(max_length=16, choices=BillForm.choices, default=BillForm.OPENAI)
-    endpoint = models.CharField(max_length=300, help_text="Such as https://api.openai.com/v1.")
+    endpoint = models.CharField(max_length=300, help_text=_("Such as https://api.openai.com/v1."))
     sealed = models.TextField(blank=True, editable=False)
     hint = models.CharField(max_length=8, blank=True, editable=False)  # the last four characters
 
@@ -65,11 +66,11 @@ class BillFetch(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", "Waiting for a worker"
-        RUNNING = "running", "Running"
-        STOPPED = "stopped", "Stopped"
-        FAILED = "failed", "Failed"
-        DONE = "done", "Compared"
+        WAITING = "waiting", _("Waiting for a worker")
+        RUNNING = "running", _("Running")
+        STOPPED = "stopped", _("Stopped")
+        FAILED = "failed", _("Failed")
+        DONE = "done", _("Compared")
 
     source = models.ForeignKey(BillSource, on_delete=models.CASCADE, related_name="fetches")
     first = models.DateField("from")
@@ -85,7 +86,7 @@ class BillFetch(models.Model):
     made = models.ForeignKey(Reconciliation, on_delete=models.SET_NULL, null=True, related_name="+", editable=False)
 
     class Meta:
-        verbose_name_plural = "bill fetches"
+        verbose_name_plural = _("bill fetches")
 
     def __str__(self) -> str:
         return f"{self.source}, {self.first} to {self.last}"
@@ -111,8 +112,8 @@ class BillPage(models.Model):
     class Part(models.TextChoices):
         """One of the two files of a vendor's bill."""
 
-        USAGE = "usage", "Usage"
-        COST = "cost", "Cost"
+        USAGE = "usage", _("Usage")
+        COST = "cost", _("Cost")
 
     fetch = models.ForeignKey(BillFetch, on_delete=models.CASCADE, related_name="pages")
     part = models.CharField(max_length=8, choices=Part.choices)

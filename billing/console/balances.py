@@ -12,6 +12,8 @@ from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from unfold.decorators import display
 from unfold.widgets import (
@@ -37,31 +39,36 @@ class CreditForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
     by = ""
 
     organization = forms.CharField(
-        max_length=200, widget=UnfoldAdminTextInputWidget, help_text="The organization's slug.", strip=True
+        max_length=200,
+        widget=UnfoldAdminTextInputWidget,
+        help_text=gettext_lazy("The organization's slug."),
+        strip=True,
     )
     kind = forms.ChoiceField(choices=[(kind.value, kind.label) for kind in GIVABLE], widget=UnfoldAdminSelectWidget)
     amount = forms.DecimalField(
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text="Dollars. Below 0 an adjustment takes what is neither spent nor held.",
+        help_text=gettext_lazy("Dollars. Below 0 an adjustment takes what is neither spent nor held."),
     )
     reference = forms.CharField(
         max_length=200,
         widget=UnfoldAdminTextInputWidget,
         strip=True,
-        help_text="Of the payment or the reason; each counts once for an organization.",
+        help_text=gettext_lazy("Of the payment or the reason; each counts once for an organization."),
     )
     expires_at = forms.DateTimeField(
         required=False,
         widget=UnfoldAdminTextInputWidget,
-        help_text="UTC, as 2027-01-01 00:00. Empty: never. What is left then is taken within a minute.",
+        help_text=gettext_lazy("UTC, as 2027-01-01 00:00. Empty: never. What is left then is taken within a minute."),
     )
     note = forms.CharField(required=False, max_length=200, widget=UnfoldAdminTextInputWidget, strip=True)
     begin = forms.BooleanField(
         required=False,
-        label="Make it prepaid",
+        label=gettext_lazy("Make it prepaid"),
         widget=UnfoldBooleanWidget,
-        help_text="For the first credit of an organization that is postpaid: from then on it spends what it was given "
-        "and no more.",
+        help_text=gettext_lazy(
+            "For the first credit of an organization that is postpaid: from then on it spends what it was given "
+            "and no more."
+        ),
     )
 
     class Meta:
@@ -75,7 +82,7 @@ class CreditForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         given = self.cleaned_data
         organization = Organization.objects.filter(slug=given["organization"]).first()
         if organization is None:
-            self.add_error("organization", f"There is no organization {given['organization']}.")
+            self.add_error("organization", _("There is no organization %(value)s.") % {"value": given["organization"]})
             return
         try:
             grant(
@@ -162,32 +169,32 @@ class BalancePage(NeverDeleted, Page):
             messages.error(request, " ".join(error.messages))
             return redirect("admin:billing_prepaid_change", organization)
         self.log_change(request, found, "Ended: the organization is postpaid.")
-        messages.success(request, f"{found.organization.slug} is postpaid.")
+        messages.success(request, _("%(slug)s is postpaid.") % {"slug": found.organization.slug})
         return redirect("admin:billing_prepaid_changelist")
 
-    @display(description="Left")
+    @display(description=gettext_lazy("Left"))
     def left(self, prepaid: Any) -> str:
         """Dollars that are not spent; open requests may hold some of it."""
         return money(max(prepaid.granted - (prepaid.used_now or Decimal(0)), Decimal(0)))
 
-    @display(description="On hold")
+    @display(description=gettext_lazy("On hold"))
     def held(self, prepaid: Any) -> str:
         """Dollars that open requests may still come to."""
         return money(prepaid.held_now or Decimal(0))
 
-    @display(description="Of it given, and spent first")
+    @display(description=gettext_lazy("Of it given, and spent first"))
     def given(self, prepaid: Prepaid) -> str:
         """Dollars left of bonuses and the like."""
         found = balance(prepaid.pk)
         return money(found.given if found else None)
 
-    @display(description="Of it paid")
+    @display(description=gettext_lazy("Of it paid"))
     def paid(self, prepaid: Prepaid) -> str:
         """Dollars left of top-ups and adjustments."""
         found = balance(prepaid.pk)
         return money(found.paid if found else None)
 
-    @display(description="Told below")
+    @display(description=gettext_lazy("Told below"))
     def alerts_shown(self, prepaid: Prepaid) -> str:
         """At which amounts an alert goes out."""
         return ", ".join(f"${plain(amount)}" for amount in prepaid.alerts) or "-"

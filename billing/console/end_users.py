@@ -110,7 +110,7 @@ def _budgets(organization: UUID, names: Sequence[str]) -> dict[str, list[dict[st
                 "link": reverse("admin:billing_budget_change", args=[id]),
                 "name": " ".join(
                     word
-                    for word in (Period(period).label, f"of {model}" if model else "", f"at {whom}" if whom else "",
+                    for word in (str(Period(period).label), f"of {model}" if model else "", f"at {whom}" if whom else "",
                                  "" if hard else "(soft)")
                     if word
                 ),

@@ -189,7 +189,7 @@ class OrganizationFilter(ChosenFilter):
         yield {
             "form": RelatedForm(
                 name=str(self.parameter_name),
-                label=f" By {self.title} ",
+                label=_(" By %(title)s ") % {"title": self.title},
                 choices=(),
                 field=Project._meta.get_field("organization"),  # any column that leads to tenants
                 data={self.parameter_name: shown},
@@ -265,21 +265,21 @@ class ProviderFilter(NameFilter):
 class EndUserFilter(NameFilter):
     """By whom the client acts for, as requests name him."""
 
-    title = "end user"
+    title = _("end user")
     parameter_name = "end_user"
 
 
 class AppFilter(NameFilter):
     """By the application that called, as it names itself."""
 
-    title = "application"
+    title = _("application")
     parameter_name = "app"
 
 
 class MetadataFilter(NameFilter):
     """By what the client sent along: a pair as `name=value`, or a name alone."""
 
-    title = "metadata (name=value)"
+    title = _("metadata (name=value)")
     parameter_name = "metadata"
 
     def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:
@@ -293,7 +293,7 @@ class MetadataFilter(NameFilter):
 class SessionFilter(NameFilter):
     """By the session or conversation that the client says in its metadata, under any of the usual names."""
 
-    title = "session"
+    title = _("session")
     parameter_name = "session"
 
     def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:

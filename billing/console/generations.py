@@ -111,7 +111,7 @@ class GenerationPage(Record):
     change_form_after_template = "admin/billing/usage/accounts.html"
     fieldsets = (
         (
-            "Call",
+            gettext_lazy("Call"),
             {
                 "fields": (
                     "created_at",
@@ -127,7 +127,7 @@ class GenerationPage(Record):
             },
         ),
         (
-            "Outcome",
+            gettext_lazy("Outcome"),
             {
                 "fields": (
                     "status",
@@ -144,7 +144,7 @@ class GenerationPage(Record):
             },
         ),
         (
-            "Tokens",
+            gettext_lazy("Tokens"),
             {
                 "fields": (
                     "prompt_tokens",
@@ -162,12 +162,14 @@ class GenerationPage(Record):
                     "images",
                     "seconds",
                 ),
-                "description": "Cached, written, audio, image and video input are inside the prompt; "
-                "reasoning, audio and image output are inside the completion.",
+                "description": gettext_lazy(
+                    "Cached, written, audio, image and video input are inside the prompt; "
+                    "reasoning, audio and image output are inside the completion."
+                ),
             },
         ),
         (
-            "Money",
+            gettext_lazy("Money"),
             {
                 "fields": (
                     "charge_shown",
@@ -280,12 +282,12 @@ class GenerationPage(Record):
         }
         return TemplateResponse(request, "admin/billing/usage/sums.html", context)
 
-    @display(description="Whose")
+    @display(description=gettext_lazy("Whose"))
     def caller(self, usage: Usage) -> str:
         """Organization, project and key, as they were called then."""
         return whose(usage.organization_slug, usage.project_slug, usage.key_name)
 
-    @display(description="Project")
+    @display(description=gettext_lazy("Project"))
     def tenant(self, usage: Usage) -> str:
         """Organization and project, as they were called then."""
         return f"{usage.organization_slug}/{usage.project_slug}"
@@ -300,18 +302,18 @@ class GenerationPage(Record):
             for title, said in found
         ]
 
-    @display(description="Key")
+    @display(description=gettext_lazy("Key"))
     def key_link(self, usage: Usage) -> str:
         """Leads to the key."""
         url = reverse("admin:accounts_apikey_change", args=[usage.key])
         return format_html('<a href="{}" class="text-link">{}</a>', url, usage.key_name)
 
-    @display(description="Metadata")
+    @display(description=gettext_lazy("Metadata"))
     def metadata_shown(self, usage: Usage) -> str:
         """What the client sent along."""
         return json.dumps(usage.metadata, ensure_ascii=False, indent=1) if usage.metadata else "-"
 
-    @display(description="Status", label=STATUS_COLOURS)
+    @display(description=gettext_lazy("Status"), label=STATUS_COLOURS)
     def ending(self, usage: Usage) -> tuple[str, str]:
         """How it ended; the list colours it. Of a whole answer that did not simply stop, why it ended."""
         end = usage.finish_reason if usage.status == Status.COMPLETED else ""
@@ -327,27 +329,27 @@ class GenerationPage(Record):
         """Tokens."""
         return number(usage.completion_tokens)
 
-    @display(description="Charge")
+    @display(description=gettext_lazy("Charge"))
     def charge_shown(self, usage: Usage) -> str:
         """What the tenant pays."""
         return money(usage.charge)
 
-    @display(description="Provider's cost")
+    @display(description=gettext_lazy("Provider's cost"))
     def cost_shown(self, usage: Usage) -> str:
         """What the provider takes."""
         return money(usage.provider_cost)
 
-    @display(description="Overrun")
+    @display(description=gettext_lazy("Overrun"))
     def overrun_shown(self, usage: Usage) -> str:
         """What exceeded the hold of a hard budget, and nobody pays."""
         return money(usage.overrun)
 
-    @display(description="First token")
+    @display(description=gettext_lazy("First token"))
     def first_token(self, usage: Usage) -> str:
         """Time to it."""
         return format_html('<span class="number">{}</span>', seconds(usage.ttft_ms))
 
-    @display(description="Duration")
+    @display(description=gettext_lazy("Duration"))
     def duration(self, usage: Usage) -> str:
         """From the request to its end."""
         return format_html('<span class="number">{}</span>', seconds(usage.duration_ms))
@@ -360,7 +362,7 @@ class GenerationPage(Record):
             return "-"
         return number(round(usage.completion_tokens * 1000 / took))
 
-    @display(description="Tariff version")
+    @display(description=gettext_lazy("Tariff version"))
     def tariff_link(self, usage: Usage) -> str:
         """Leads to the rates."""
         if usage.tariff_version is None:
@@ -408,7 +410,7 @@ def arithmetic(usage: Usage) -> dict[str, Any]:
         costs.append(line.amount(rate.cost))
         rows.append(
             (
-                labels.get(line.item, line.item),
+                str(labels.get(line.item, line.item)),
                 number(line.quantity),
                 dollars(rate.charge),
                 money(charges[-1]),

@@ -17,6 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.contrib.filters.forms import RangeDateForm
 from unfold.decorators import display
 
@@ -185,22 +186,22 @@ class LedgerPage(Record):
             chunks, headers["Content-Encoding"] = gzipped(chunks), "gzip"
         return StreamingHttpResponse(in_thread(chunks), content_type="text/csv; charset=utf-8", headers=headers)
 
-    @display(description="Debit")
+    @display(description=_("Debit"))
     def debit_shown(self, entry: Any) -> str:
         """The account, a tenant by its slug."""
         return account(entry.debit, entry)
 
-    @display(description="Credit")
+    @display(description=_("Credit"))
     def credit_shown(self, entry: Any) -> str:
         """The account, a tenant by its slug."""
         return account(entry.credit, entry)
 
-    @display(description="Amount")
+    @display(description=_("Amount"))
     def amount_shown(self, entry: LedgerEntry) -> str:
         """With its currency."""
         return f"{plain(entry.amount)} {entry.currency}"
 
-    @display(description="Generation")
+    @display(description=_("Generation"))
     def generation_link(self, entry: LedgerEntry) -> str:
         """Leads to the generation, when there is one."""
         if entry.generation is None:

@@ -8,6 +8,8 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 
 from accounts.console import NeverDeleted, Page
@@ -37,7 +39,7 @@ class ProposalPage(NeverDeleted, Page):
     fields = (*shown, "decision", "decided_by", "decided_at")
     readonly_fields = (*shown, "decided_by", "decided_at")
 
-    @display(description="Prices")
+    @display(description=gettext_lazy("Prices"))
     def prices(self, proposal: PriceProposal) -> str:
         """All of them, a line each."""
         lines = ((rate_name(item, above), cost, charge) for item, above, cost, charge in proposal.rates)
@@ -53,7 +55,7 @@ class ProposalPage(NeverDeleted, Page):
     def save_model(self, request: HttpRequest, obj: PriceProposal, form: Any, change: bool) -> None:
         """Decides, unless somebody has meanwhile."""
         if not decide(obj, obj.decision, request.user.get_username()):
-            messages.error(request, "Somebody else has decided on it meanwhile. Nothing was changed.")
+            messages.error(request, _("Somebody else has decided on it meanwhile. Nothing was changed."))
 
 
 def decide(proposal: PriceProposal, decision: str, who: str) -> bool:

@@ -9,6 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import display
@@ -85,34 +87,34 @@ class QuarantinePage(Record):
         try:
             done = judge(row, request.user.get_username(), accept=accept)
         except ValueError as error:
-            messages.error(request, f"It cannot be accepted: {error}.")
+            messages.error(request, _("It cannot be accepted: %(error)s.") % {"error": error})
         else:
             if done:
                 self.log_change(request, row, "Accepted the claim." if accept else "Dismissed the claim.")
                 messages.success(request, "Accepted: the difference is posted." if accept else "Dismissed.")
             else:
-                messages.error(request, "Somebody has decided on it meanwhile. Nothing was changed.")
+                messages.error(request, _("Somebody has decided on it meanwhile. Nothing was changed."))
         return redirect("admin:billing_quarantined_change", generation)
 
-    @display(description="Generation")
+    @display(description=gettext_lazy("Generation"))
     def generation(self, row: Quarantined) -> str:
         """Leads to its page."""
         return format_html(
             '<a class="text-link" href="{}">{}</a>', reverse("admin:billing_usage_change", args=[row.pk]), row.pk.hex
         )
 
-    @display(description="Tokens in and out, as charged")
+    @display(description=gettext_lazy("Tokens in and out, as charged"))
     def counted(self, row: Quarantined) -> str:
         """What it rests on."""
         return format_html("{} + {}", number(row.prompt_tokens), number(row.completion_tokens))
 
-    @display(description="Claimed")
+    @display(description=gettext_lazy("Claimed"))
     def claim(self, row: Quarantined) -> str:
         """Tokens in and out, where they are counts."""
         tokens = tokens_of(row)
         return format_html("{} + {}", number(tokens.prompt), number(tokens.completion)) if tokens else "no counts"
 
-    @display(description="As the provider said it")
+    @display(description=gettext_lazy("As the provider said it"))
     def said(self, row: Quarantined) -> str:
         """Shortened."""
         said = row.claimed.get("said", "not kept")
@@ -120,34 +122,34 @@ class QuarantinePage(Record):
             return str(said)
         return ", ".join(f"{name}: {value}" for name, value in said.items())
 
-    @display(description="Charged")
+    @display(description=gettext_lazy("Charged"))
     def charged(self, row: Quarantined) -> str:
         """The tenant."""
         return money(row.charge)
 
-    @display(description="Cost")
+    @display(description=gettext_lazy("Cost"))
     def cost(self, row: Quarantined) -> str:
         """Of the provider, as it was counted."""
         return money(row.provider_cost)
 
-    @display(description="Charge, as claimed")
+    @display(description=gettext_lazy("Charge, as claimed"))
     def would_be(self, row: Quarantined) -> str:
         """What the tenant would be charged."""
         found = amounts(row)
         return money(found.charge) if found else "-"
 
-    @display(description="Cost, as claimed")
+    @display(description=gettext_lazy("Cost, as claimed"))
     def would_cost(self, row: Quarantined) -> str:
         """What the provider would take."""
         found = amounts(row)
         return money(found.cost) if found else "-"
 
-    @display(description="Decision", label={"accepted": "success", "dismissed": "info", OPEN: "warning"})
+    @display(description=gettext_lazy("Decision"), label={"accepted": "success", "dismissed": "info", OPEN: "warning"})
     def decided(self, row: Any) -> tuple[str, str]:
         """What somebody said."""
         return (row.decision, row.decision.title()) if row.decision else (OPEN, "Not decided")
 
-    @display(description="Decided by")
+    @display(description=gettext_lazy("Decided by"))
     def decided_by(self, row: Any) -> str:
         """Who."""
         return row.decided_by or "-"

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.decorators import display
@@ -91,7 +92,10 @@ class RepricingPage(NeverDeleted, Page):
             messages.error(request, _("Somebody else has to apply it."))
             return redirect("admin:billing_repricing_change", run)
         self._send(request, "billing.apply_repricing", run, request.user.get_username())
-        messages.info(request, f"Asked for at {timezone.now():%H:%M:%S} UTC. It counts once more, and then posts.")
+        messages.info(
+            request,
+            _("Asked for at %(now)s UTC. It counts once more, and then posts.") % {"now": f"{timezone.now():%H:%M:%S}"},
+        )
         return redirect("admin:billing_repricing_change", run)
 
     def _asked(self, request: HttpRequest, run: int) -> Any:
@@ -105,11 +109,11 @@ class RepricingPage(NeverDeleted, Page):
             try:
                 current_app.send_task(task, args, retry=False)
             except OperationalError:
-                messages.error(request, "No worker could be asked: Redis does not answer. Try again.")
+                messages.error(request, _("No worker could be asked: Redis does not answer. Try again."))
 
         transaction.on_commit(send)
 
-    @display(description="State", label={"counted": "warning", "applied": "success"})
+    @display(description=gettext_lazy("State"), label={"counted": "warning", "applied": "success"})
     def state_shown(self, run: Repricing) -> tuple[str, str]:
         """How far it is."""
         return run.state, run.get_state_display()

@@ -21,6 +21,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
+from django.utils.translation import gettext as _
 
 from accounts.console import dollars, money, number, sees_books
 from accounts.exact import plain
@@ -215,7 +216,11 @@ def export(request: HttpRequest) -> HttpResponseBase:
     format = FORMATS.get(request.GET.get("format", ""), CsvFile)
     found = lines_file(asked.days, asked.whose, asked.by, MOST_FILED, format)
     if found is None:
-        messages.error(request, f"More than {MOST_FILED:,} lines: narrow the range, or tell less apart.")
+        messages.error(
+            request,
+            _("More than %(MOST_FILED)s lines: narrow the range, or tell less apart.")
+            % {"MOST_FILED": f"{MOST_FILED:,}"},
+        )
         return redirect(f"{reverse('spend')}?{asked.query()}")
     name = f"spend-{asked.days.first}-{asked.days.last}-by-{'-'.join(asked.by)}.{format.suffix}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
@@ -139,32 +140,32 @@ class StatementPage(NeverDeleted, Page):
         }
         return HttpResponse(pdf(document), content_type="application/pdf", headers=headers)
 
-    @display(description="Number", ordering="pk")
+    @display(description=_("Number"), ordering="pk")
     def shown(self, document: Statement) -> str:
         """Year and number."""
         return str(document)
 
-    @display(description="Month", ordering="month")
+    @display(description=_("Month"), ordering="month")
     def month_shown(self, document: Statement) -> str:
         """As 2026-10."""
         return f"{document.month:%Y-%m}"
 
-    @display(description="Total")
+    @display(description=_("Total"))
     def total_shown(self, document: Statement) -> str:
         """In dollars."""
         return money(document.total)
 
-    @display(description="Total")
+    @display(description=_("Total"))
     def total_exact(self, document: Statement) -> str:
         """With every digit."""
         return plain(document.total)
 
-    @display(description="Refers to")
+    @display(description=_("Refers to"))
     def refers_link(self, document: Statement) -> str:
         """Leads to the statement that a credit note is of."""
         return link(document.refers_to) if document.refers_to else "-"
 
-    @display(description="Document")
+    @display(description=_("Document"))
     def file(self, document: Statement) -> str:
         """Leads to the PDF."""
         url = reverse("admin:billing_statement_pdf", args=[document.pk])

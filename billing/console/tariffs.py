@@ -12,6 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import action, display
 from unfold.forms import PaginationInlineFormSet
 from unfold.widgets import (
@@ -35,7 +37,7 @@ class VersionRows(ReadOnly, Rows):
     fields = readonly_fields = ("page", "note")
     ordering = ("-effective_from",)
 
-    @display(description="Version")
+    @display(description=gettext_lazy("Version"))
     def page(self, version: TariffVersion) -> str:
         """Leads to the version."""
         return link(version)
@@ -79,7 +81,7 @@ class RateFormSet(PaginationInlineFormSet):
         super().clean()
         kept = [form for form in self.forms if form not in self.deleted_forms and form.cleaned_data.get("item")]
         if not kept and not any(self.errors):
-            raise ValidationError("A version without rates prices nothing: add one.")
+            raise ValidationError(_("A version without rates prices nothing: add one."))
 
 
 class RateRows(Rows):
@@ -89,7 +91,7 @@ class RateRows(Rows):
 
     model = Rate
     formset = RateFormSet
-    verbose_name_plural = "rates: per million tokens, or each, in the version's currency"
+    verbose_name_plural = gettext_lazy("rates: per million tokens, or each, in the version's currency")
     fields = ("item", "above", "service_tier", "cost", "charge")
     ordering = ("pk",)
 
@@ -149,7 +151,7 @@ class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
         required=False,
         max_length=TariffVersion._meta.get_field("note").max_length,
         widget=UnfoldAdminTextInputWidget,
-        help_text="Where the prices are from, say.",
+        help_text=gettext_lazy("Where the prices are from, say."),
     )
 
     class Meta:
@@ -180,7 +182,7 @@ class TariffPage(Page):
         return super().get_form(request, obj, change, **({} if obj else {"form": NewTariffForm}), **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
-        first = ("Its first version", {"fields": ("effective_from", *DETAILS)})
+        first = (_("Its first version"), {"fields": ("effective_from", *DETAILS)})
         return [*super().get_fieldsets(request, obj), *(() if obj else (first,))]
 
     def get_inline_instances(self, request: HttpRequest, obj: Tariff | None = None) -> Any:
@@ -208,7 +210,7 @@ class TariffPage(Page):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(newest=Max("versions__effective_from"))
 
-    @display(description="Newest version", ordering="newest")
+    @display(description=gettext_lazy("Newest version"), ordering="newest")
     def newest(self, tariff: Tariff) -> datetime | None:
         """When the newest version begins, which may be to come."""
         found: datetime | None = tariff.newest  # type: ignore[attr-defined]  # annotated
@@ -220,7 +222,7 @@ class TariffPage(Page):
             obj is None or not obj.versions.filter(effective_from__lte=Now()).exists()
         )
 
-    @action(description="New version", permissions=("change",), icon="add")
+    @action(description=gettext_lazy("New version"), permissions=("change",), icon="add")
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Leads to the form, filled with the newest rates."""
         return redirect(f"{reverse('admin:billing_tariffversion_add')}?{urlencode({'tariff': object_id})}")
@@ -238,7 +240,7 @@ class TariffVersionPage(Page):
     fields = ("tariff", "effective_from", *DETAILS)
     inlines = (RateRows,)
 
-    @display(description="In force", boolean=True)
+    @display(description=gettext_lazy("In force"), boolean=True)
     def is_in_force(self, version: TariffVersion) -> bool:
         """Whether it began. An older one of the same tariff is over."""
         return in_force(version)

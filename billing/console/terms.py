@@ -5,6 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from accounts.console import Page, RelatedFilter
@@ -37,17 +38,17 @@ class TermsPage(Page):
     autocomplete_fields = ("organization", "tariff", "price_list")
     fields = ("organization", "tariff", "markup", "price_list", "effective_from", "note")
 
-    @display(description="For", ordering="tariff")
+    @display(description=_("For"), ordering="tariff")
     def tariff_shown(self, terms: Terms) -> str:
         """The tariff of the offers that it is for."""
         return terms.tariff.slug if terms.tariff else "every tariff"
 
-    @display(description="Pays")
+    @display(description=_("Pays"))
     def what_shown(self, terms: Terms) -> str:
         """In a few words."""
         return terms.what()
 
-    @display(description="In force", boolean=True)
+    @display(description=_("In force"), boolean=True)
     def is_in_force(self, terms: Terms) -> bool:
         """Whether they began. Older ones for the same are over."""
         return begun(terms)

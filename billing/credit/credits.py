@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import Organization
 
@@ -20,13 +21,13 @@ BALANCE = "balance"  # the period of the counter that a balance is kept on
 class CreditKind(models.TextChoices):
     """Why a balance moves. All but `top_up` and `adjustment` are given, and spent first."""
 
-    TOP_UP = "top_up", "Top-up"
-    BONUS = "bonus", "Bonus"
-    GIFT = "gift", "Gift"
-    REFERRAL = "referral", "Referral"
-    COMPENSATION = "compensation", "Compensation"
-    ADJUSTMENT = "adjustment", "Adjustment"
-    EXPIRED = "expired", "Expired"
+    TOP_UP = "top_up", _("Top-up")
+    BONUS = "bonus", _("Bonus")
+    GIFT = "gift", _("Gift")
+    REFERRAL = "referral", _("Referral")
+    COMPENSATION = "compensation", _("Compensation")
+    ADJUSTMENT = "adjustment", _("Adjustment")
+    EXPIRED = "expired", _("Expired")
 
 
 GIVABLE = [kind for kind in CreditKind if kind != CreditKind.EXPIRED]
@@ -61,12 +62,14 @@ class Prepaid(models.Model):
         default=low,
         db_default=low(),
         blank=True,
-        help_text="Dollars: when less is left the organization's recipients are told, once after each credit; 0: when "
-        "nothing is left.",
+        help_text=_(
+            "Dollars: when less is left the organization's recipients are told, once after each credit; 0: when "
+            "nothing is left."
+        ),
     )
 
     class Meta:
-        verbose_name = "balance"
+        verbose_name = _("balance")
 
     def __str__(self) -> str:
         return self.organization.slug

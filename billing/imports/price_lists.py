@@ -5,6 +5,7 @@
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 
 class PriceList(models.Model):
@@ -17,13 +18,13 @@ class PriceList(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", "Waiting for a worker"
-        FETCHING = "fetching", "Being fetched"
-        FETCHED = "fetched", "To be looked at"
-        SAME = "same", "No difference"
-        FAILED = "failed", "Failed: nothing was changed"
-        IMPORTED = "imported", "Imported"
-        DECLINED = "declined", "Declined: nothing was changed"
+        WAITING = "waiting", _("Waiting for a worker")
+        FETCHING = "fetching", _("Being fetched")
+        FETCHED = "fetched", _("To be looked at")
+        SAME = "same", _("No difference")
+        FAILED = "failed", _("Failed: nothing was changed")
+        IMPORTED = "imported", _("Imported")
+        DECLINED = "declined", _("Declined: nothing was changed")
 
     url = models.CharField(max_length=300)
     vendors = models.TextField(blank=True)

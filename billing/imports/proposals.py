@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 BELIEVED = 3  # times: vendors halve and double prices; a comma in the wrong place is a factor of ten
 
@@ -17,8 +18,8 @@ Sizes = Mapping[tuple[str, int], Decimal]  # dollars by item and size of prompt 
 class Decision(models.TextChoices):
     """What somebody said to a proposal."""
 
-    APPROVED = "approved", "Approved: the prices apply"
-    DECLINED = "declined", "Declined: nothing changes"
+    APPROVED = "approved", _("Approved: the prices apply")
+    DECLINED = "declined", _("Declined: nothing changes")
 
 
 class PriceProposal(models.Model):

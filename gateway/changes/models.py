@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 MOST_CHANGES = 100  # of a set
 MOST_BYTES = 64 * 1024  # of what a change keeps of a form
@@ -10,18 +11,18 @@ MOST_BYTES = 64 * 1024  # of what a change keeps of a form
 class Kind(models.TextChoices):
     """What is changed. The words may stand in SECOND_PERSON."""
 
-    PRICE = "price", "Price"
-    BUDGET = "budget", "Budget"
-    LIMIT = "limit", "Limit"
-    POLICY = "policy", "Policy"
+    PRICE = "price", _("Price")
+    BUDGET = "budget", _("Budget")
+    LIMIT = "limit", _("Limit")
+    POLICY = "policy", _("Policy")
 
 
 class Verb(models.TextChoices):
     """What is done to it."""
 
-    ADD = "add", "Add"
-    CHANGE = "change", "Change"
-    DELETE = "delete", "Delete"
+    ADD = "add", _("Add")
+    CHANGE = "change", _("Change")
+    DELETE = "delete", _("Delete")
 
 
 class ChangeSet(models.Model):
@@ -33,17 +34,19 @@ class ChangeSet(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        DRAFT = "draft", "Draft"
-        APPROVED = "approved", "Approved"
-        APPLIED = "applied", "Applied"
-        ROLLED_BACK = "rolled", "Rolled back"
-        GIVEN_UP = "given_up", "Given up"
+        DRAFT = "draft", _("Draft")
+        APPROVED = "approved", _("Approved")
+        APPLIED = "applied", _("Applied")
+        ROLLED_BACK = "rolled", _("Rolled back")
+        GIVEN_UP = "given_up", _("Given up")
 
     title = models.CharField(max_length=200)
     second_person = models.BooleanField(
         "needs a second person",
         default=False,
-        help_text="Somebody else than who drafted it has to approve it. The setting SECOND_PERSON has it so for kinds.",
+        help_text=_(
+            "Somebody else than who drafted it has to approve it. The setting SECOND_PERSON has it so for kinds."
+        ),
     )
     state = models.CharField(max_length=8, choices=State.choices, default=State.DRAFT)
     drafted_by = models.CharField(max_length=150)

@@ -16,6 +16,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from accounts.console import is_operator
@@ -187,7 +188,7 @@ def force(request: HttpRequest, offer: int) -> HttpResponse:
             found.forced = word
             found.save(update_fields=["forced"])
             _write_down(request, found, WORDS[word])
-    messages.success(request, f"{found}: {WORDS[word]}")
+    messages.success(request, _("%(found)s: %(value)s") % {"found": found, "value": WORDS[word]})
     return redirect(_back(request))
 
 
@@ -201,7 +202,7 @@ def end_rests(request: HttpRequest, offer: int) -> HttpResponse:
         rests = Ejection.objects.filter(offer=found, closed_at=None)
         if rests.update(closed_at=timezone.now(), closed_by=ClosedBy.OPERATOR):
             _write_down(request, found, "Rest ended.")
-    messages.success(request, f"{found}: used again.")
+    messages.success(request, _("%(found)s: used again.") % {"found": found})
     return redirect(_back(request))
 
 
@@ -255,7 +256,7 @@ def _state(offer: Offer, rests: Sequence[Ejection], now: datetime) -> tuple[str,
     """What the breaker does, its colour, and why."""
     note = "; ".join(_because(rest, now) for rest in rests)
     if offer.forced:
-        return Forced(offer.forced).label, "forced", note
+        return str(Forced(offer.forced).label), "forced", note
     own = next((rest for rest in rests if rest.credential_id is None), None)
     if own is not None:
         cools = own.cause in COOLING

@@ -8,6 +8,8 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
@@ -28,7 +30,9 @@ class RecipientForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
         required=False,
         strip=True,
         max_length=100,
-        help_text="Of a webhook: signs what it is sent (Standard Webhooks). Copy it now, it is not shown again.",
+        help_text=gettext_lazy(
+            "Of a webhook: signs what it is sent (Standard Webhooks). Copy it now, it is not shown again."
+        ),
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
     )
 
@@ -61,9 +65,9 @@ class RecipientForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
         try:
             parse_base_url(cleaned.get("address", ""))
         except BadUrl:
-            self.add_error("address", "Write it like https://host/path, in plain ASCII, without a query.")
+            self.add_error("address", _("Write it like https://host/path, in plain ASCII, without a query."))
         if not cleaned.get("secret") and "secret" not in self.errors:
-            self.add_error("secret", "A webhook needs one.")
+            self.add_error("secret", _("A webhook needs one."))
         return cleaned
 
     def save(self, commit: bool = True) -> Any:
@@ -93,7 +97,7 @@ class RecipientPage(Page):
         """The form; no report of an error in it holds what was typed."""
         return super().changeform_view(request, *args, **kwargs)
 
-    @display(description="Secret")
+    @display(description=gettext_lazy("Secret"))
     def stored(self, recipient: Recipient) -> str:
         """Whether there is one."""
         if recipient.channel == Channel.MAIL:
@@ -110,7 +114,7 @@ class RecipientPage(Page):
         if obj.channel == Channel.WEBHOOK and (wrong := objection(obj.address, settings.EGRESS_ALLOW)):
             messages.warning(request, wrong)
         if obj.channel == Channel.MAIL and not settings.EMAIL_HOST:
-            messages.warning(request, "No mail is sent: EMAIL_HOST is not set.")
+            messages.warning(request, _("No mail is sent: EMAIL_HOST is not set."))
 
 
 class DeliveryPage(Record):
@@ -140,28 +144,28 @@ class DeliveryPage(Record):
         "last_error",
     )
 
-    @display(description="Whom")
+    @display(description=gettext_lazy("Whom"))
     def whom(self, delivery: Delivery) -> str:
         """Whose budget it is."""
         return delivery.crossing.whom()
 
-    @display(description="Reached")
+    @display(description=gettext_lazy("Reached"))
     def percent(self, delivery: Delivery) -> str:
         """The percent that was reached, or below what a balance fell."""
         crossing = delivery.crossing
         return crossing.reached() if crossing.period == BALANCE else f"{crossing.percent} %"
 
-    @display(description="Spent or left")
+    @display(description=gettext_lazy("Spent or left"))
     def spent(self, delivery: Delivery) -> str:
         """Dollars, as it was seen."""
         return money(delivery.crossing.used)
 
-    @display(description="Amount")
+    @display(description=gettext_lazy("Amount"))
     def amount(self, delivery: Delivery) -> str:
         """Dollars of the budget, or that an alert of a balance is for."""
         return money(delivery.crossing.amount)
 
-    @display(description="Period")
+    @display(description=gettext_lazy("Period"))
     def period(self, delivery: Delivery) -> str:
         """Which window of the budget."""
         crossing = delivery.crossing
@@ -170,7 +174,7 @@ class DeliveryPage(Record):
         )
 
     @display(
-        description="State",
+        description=gettext_lazy("State"),
         label={
             DeliveryStatus.WAITING.label: "info",
             DeliveryStatus.SENT.label: "success",

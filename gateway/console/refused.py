@@ -5,6 +5,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from accounts.console import Record, number, whose
@@ -17,7 +18,7 @@ COLOURS = {"theirs": "warning", "ours": "danger"}
 class StatusFilter(NameFilter):
     """By HTTP status, typed; nothing for what is none."""
 
-    title = "HTTP status"
+    title = _("HTTP status")
     parameter_name = "status"
 
     def narrow(self, generations: QuerySet[Any], text: str) -> QuerySet[Any]:
@@ -32,7 +33,7 @@ class StatusFilter(NameFilter):
 class ReasonFilter(NameFilter):
     """By the error's code."""
 
-    title = "reason"
+    title = _("reason")
     parameter_name = "code"
 
 
@@ -43,17 +44,17 @@ class Told(Record):
 
     codes = ("status",)
 
-    @display(description="Whose")
+    @display(description=_("Whose"))
     def caller(self, row: Any) -> str:
         """Organization, project and key, as they were called then."""
         return whose(row.organization_slug, row.project_slug, self.key_link(row)) if row.organization else "-"
 
-    @display(description="Project")
+    @display(description=_("Project"))
     def tenant(self, row: Any) -> str:
         """Organization and project, as they were called then."""
         return f"{row.organization_slug}/{row.project_slug}" if row.organization else "-"
 
-    @display(description="Key")
+    @display(description=_("Key"))
     def key_link(self, row: Any) -> str:
         """Leads to the key, by its name then."""
         if row.key is None:
@@ -61,7 +62,7 @@ class Told(Record):
         url = reverse("admin:accounts_apikey_change", args=[row.key])
         return format_html('<a href="{}" class="text-link">{}</a>', url, row.key_name)
 
-    @display(description="Status", label=COLOURS)
+    @display(description=_("Status"), label=COLOURS)
     def answered(self, row: Any) -> tuple[str, str]:
         """The HTTP status; what we could not do stands out."""
         return "ours" if row.status >= 500 else "theirs", str(row.status)
@@ -88,7 +89,7 @@ class RefusedPage(Told):
         "model",
     )
 
-    @display(description="Request id")
+    @display(description=_("Request id"))
     def request_id(self, row: Refused) -> str:
         """As the client got it."""
         return row.pk.hex
@@ -103,7 +104,7 @@ class RefusedCountPage(Told):
     ordering = ("-minute", "-pk")
     fields = ("minute", "status", "code", "requests", "tenant", "key_link")
 
-    @display(description="Requests")
+    @display(description=_("Requests"))
     def count(self, row: RefusedCount) -> str:
         """How many."""
         return number(row.requests)

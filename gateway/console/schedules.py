@@ -17,6 +17,8 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
@@ -43,7 +45,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
         required=False,
         strip=True,
         max_length=provider_secret.MOST,
-        help_text="Of a bucket: ID:SECRET, or ID:SECRET:SESSION_TOKEN. Empty: what is stored stays.",
+        help_text=gettext_lazy("Of a bucket: ID:SECRET, or ID:SECRET:SESSION_TOKEN. Empty: what is stored stays."),
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
     )
 
@@ -61,7 +63,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
             if secret:
                 provider_secret.check(AuthStyle.SIGV4, secret)
         except UnusableSecret as error:
-            raise ValidationError(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+            raise ValidationError(
+                _("%(upper)s%(value)s.") % {"upper": str(error)[0].upper(), "value": str(error)[1:]}
+            ) from None
         return secret
 
     def clean(self) -> dict[str, Any]:
@@ -70,15 +74,15 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
             return cleaned
         if cleaned["kind"] == StorageKind.FOLDER:
             if settings.EXPORT_DIR is None:
-                self.add_error("kind", "EXPORT_DIR is not set: there are no folders to store in.")
+                self.add_error("kind", _("EXPORT_DIR is not set: there are no folders to store in."))
             return cleaned
         try:
             if cleaned["endpoint"] and cleaned["bucket"]:
                 _base(cleaned["endpoint"], cleaned["bucket"], cleaned["path_style"])
         except BadUrl:
-            self.add_error("endpoint", "Write it like https://host, in plain ASCII.")
+            self.add_error("endpoint", _("Write it like https://host, in plain ASCII."))
         if not cleaned.get("secret"):
-            self.add_error("secret", "A bucket needs one.")
+            self.add_error("secret", _("A bucket needs one."))
         return cleaned
 
     def save(self, commit: bool = True) -> Any:
@@ -105,8 +109,8 @@ class SchedulePage(NeverDeleted, Page):
     autocomplete_fields = ("organization",)
     fieldsets = (
         (None, {"fields": ("name", "organization", "layout", "format", "every", "first", "active")}),
-        ("Where to", {"fields": ("kind", "prefix")}),
-        ("Of a bucket", {"fields": ("endpoint", "region", "bucket", "path_style", "secret", "stored")}),
+        (gettext_lazy("Where to"), {"fields": ("kind", "prefix")}),
+        (gettext_lazy("Of a bucket"), {"fields": ("endpoint", "region", "bucket", "path_style", "secret", "stored")}),
     )
     change_form_outer_after_template = "admin/billing/exportschedule/periods.html"
 
@@ -149,13 +153,13 @@ class SchedulePage(NeverDeleted, Page):
             try:
                 current_app.send_task(TASK, retry=False)
             except OperationalError:
-                messages.error(request, "No worker could be asked: Redis does not answer. Try again.")
+                messages.error(request, _("No worker could be asked: Redis does not answer. Try again."))
 
         transaction.on_commit(send)
         if found.active:
-            messages.info(request, f"Asked for at {timezone.now():%H:%M:%S} UTC.")
+            messages.info(request, _("Asked for at %(now)s UTC.") % {"now": f"{timezone.now():%H:%M:%S}"})
         else:
-            messages.warning(request, "It is off: nothing is stored.")
+            messages.warning(request, _("It is off: nothing is stored."))
         return redirect("admin:billing_exportschedule_change", schedule)
 
     def save_model(self, request: HttpRequest, obj: ExportSchedule, form: Any, change: bool) -> None:
@@ -166,12 +170,12 @@ class SchedulePage(NeverDeleted, Page):
             if wrong:
                 messages.warning(request, wrong)
 
-    @display(description="Whose")
+    @display(description=gettext_lazy("Whose"))
     def whose(self, schedule: ExportSchedule) -> str:
         """An organization, or all."""
         return schedule.organization.slug if schedule.organization else "all"
 
-    @display(description="Access key")
+    @display(description=gettext_lazy("Access key"))
     def stored(self, schedule: ExportSchedule) -> str:
         """The end of its id, or what is wrong with it."""
         if schedule._state.adding or schedule.kind == StorageKind.FOLDER:
@@ -182,7 +186,7 @@ class SchedulePage(NeverDeleted, Page):
             return "cannot be opened: type it again"
         return schedule.hint if schedule.hint == "…" else f"…{schedule.hint}"
 
-    @display(description="State", label={"stored": "success", "failed": "danger", "waiting": "info"})
+    @display(description=gettext_lazy("State"), label={"stored": "success", "failed": "danger", "waiting": "info"})
     def state(self, schedule: Any) -> tuple[str, str]:
         """How far it is."""
         if schedule.newest_last_error:
@@ -191,7 +195,7 @@ class SchedulePage(NeverDeleted, Page):
             return "stored", f"{schedule.newest_start} stored"
         return "waiting", f"waits for {schedule.newest_start or schedule.first}"
 
-    @display(description="Last error")
+    @display(description=gettext_lazy("Last error"))
     def last_error(self, schedule: Any) -> str:
         """Of the period that is not stored."""
         return schedule.newest_last_error or "-"
@@ -233,7 +237,7 @@ class StoredExportPage(Record):
         *("sha256", "ledger", "stored_at"),
     )
 
-    @display(description="Size")
+    @display(description=gettext_lazy("Size"))
     def size(self, period: StoredExport) -> str:
         """Of the file."""
         return "-" if period.bytes is None else filesizeformat(period.bytes)

@@ -17,7 +17,6 @@ OURS = ("accounts", "billing", "routing", "gateway")
 OF_THE_THEME = (
     "%(class_name)s %(instance)s",
     "Add row",
-    "After you've created a user, you’ll be able to edit more user options.",
     "All applications",
     "Apply Filters",
     "Cancel",

@@ -16,6 +16,8 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
@@ -45,14 +47,16 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         Provider.objects.order_by("slug"),
         to_field_name="slug",
         widget=UnfoldAdminSelectWidget,
-        help_text="With whose calls the bill is compared.",
+        help_text=gettext_lazy("With whose calls the bill is compared."),
     )
     secret = forms.CharField(
         required=False,
         strip=True,
         max_length=provider_secret.MOST,
-        label="Admin key",
-        help_text="Of an administrator of the account: no key that calls models. Empty: what is stored stays.",
+        label=gettext_lazy("Admin key"),
+        help_text=gettext_lazy(
+            "Of an administrator of the account: no key that calls models. Empty: what is stored stays."
+        ),
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
     )
 
@@ -74,12 +78,14 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         """Raises ValidationError for what is no secret, and for none where none is stored."""
         secret: str = self.cleaned_data["secret"]
         if not secret and self.instance._state.adding:
-            raise ValidationError("A new source needs one.")
+            raise ValidationError(_("A new source needs one."))
         try:
             if secret:
                 provider_secret.check(AuthStyle.BEARER, secret)
         except UnusableSecret as error:
-            raise ValidationError(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+            raise ValidationError(
+                _("%(upper)s%(value)s.") % {"upper": str(error)[0].upper(), "value": str(error)[1:]}
+            ) from None
         return secret
 
     def clean(self) -> dict[str, Any]:
@@ -124,7 +130,7 @@ class BillSourcePage(Page):
         if wrong:
             messages.warning(request, wrong)
 
-    @display(description="Stored")
+    @display(description=gettext_lazy("Stored"))
     def stored(self, source: BillSource) -> str:
         """The end of the secret, or what is wrong with it."""
         if source._state.adding:
@@ -215,7 +221,7 @@ class BillFetchPage(NeverDeleted, Page):
         if go_on(fetch):
             self._send(request, fetch)
         else:
-            messages.error(request, "A worker has it, or has had it a moment ago.")
+            messages.error(request, _("A worker has it, or has had it a moment ago."))
         return redirect("admin:billing_billfetch_change", fetch)
 
     def file(self, request: HttpRequest, fetch: int, part: str) -> HttpResponse:
@@ -240,35 +246,35 @@ class BillFetchPage(NeverDeleted, Page):
                 current_app.send_task(TASK, (fetch,), retry=False)
             except OperationalError:
                 BillFetch.objects.filter(pk=fetch, state=State.WAITING).update(state=State.STOPPED)
-                messages.error(request, "No worker could be asked: Redis does not answer. Try again.")
+                messages.error(request, _("No worker could be asked: Redis does not answer. Try again."))
 
         transaction.on_commit(send)
 
     @display(
-        description="State",
+        description=gettext_lazy("State"),
         label={"done": "success", "failed": "danger", "stopped": "warning", "running": "info", "waiting": "info"},
     )
     def state_shown(self, fetch: BillFetch) -> tuple[str, str]:
         """How far it is."""
         return fetch.state, fetch.get_state_display()
 
-    @display(description="Pages")
+    @display(description=gettext_lazy("Pages"))
     def pages(self, fetch: Any) -> str:
         """How many are kept."""
         return number(fetch.kept_pages)
 
-    @display(description="Size")
+    @display(description=gettext_lazy("Size"))
     def size(self, fetch: Any) -> str:
         """Of them all."""
         return filesizeformat(fetch.kept_bytes or 0)
 
-    @display(description="Files")
+    @display(description=gettext_lazy("Files"))
     def files(self, fetch: BillFetch) -> str:
         """Links to them."""
         link = '<a class="text-link" href="../file/{}/">{}</a>'
         return format_html_join(", ", link, ((part, part) for part in BillPage.Part.values))
 
-    @display(description="Comparison")
+    @display(description=gettext_lazy("Comparison"))
     def comparison(self, fetch: BillFetch) -> str:
         """Leads to what came of it."""
         return link(fetch.made) if fetch.made else "-"

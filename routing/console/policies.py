@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from accounts.console import Page
@@ -70,27 +71,29 @@ class PolicyPage(Replays, Page):
     autocomplete_fields = SUBJECTS
     fieldsets = (
         (
-            "Whose requests",
+            _("Whose requests"),
             {
                 "fields": ("level", "key", "project", "model"),
-                "description": "What the client asks for comes first, then the key's policy, the project's, the "
-                "model's, and the one for everything: the first that speaks of a thing decides it.",
+                "description": _(
+                    "What the client asks for comes first, then the key's policy, the project's, the "
+                    "model's, and the one for everything: the first that speaks of a thing decides it."
+                ),
             },
         ),
         (
-            "Which offer is tried first",
+            _("Which offer is tried first"),
             {
                 "fields": ("strategy", "factor", "providers"),
-                "description": "One thing: a level that names a strategy or providers sets all three.",
+                "description": _("One thing: a level that names a strategy or providers sets all three."),
             },
         ),
-        ("What may follow", {"fields": ("fallback", "max_attempts")}),
-        ("Deadlines, in seconds", {"fields": ("first_byte_timeout", "total_timeout")}),
+        (_("What may follow"), {"fields": ("fallback", "max_attempts")}),
+        (_("Deadlines, in seconds"), {"fields": ("first_byte_timeout", "total_timeout")}),
         (
-            "What no request gets past",
+            _("What no request gets past"),
             {"fields": ("only_providers", "refuses_training", "refuses_retention")},
         ),
-        ("Streams that break", {"fields": ("continues_streams",)}),
+        (_("Streams that break"), {"fields": ("continues_streams",)}),
     )
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -139,25 +142,25 @@ class PolicyPage(Replays, Page):
         related = ("model", "project__organization", "key__project__organization")
         return super().get_queryset(request).select_related(*related)
 
-    @display(description="For")
+    @display(description=_("For"))
     def subject(self, policy: Policy) -> str:
         """Whose requests it is for."""
         return str(policy.key or policy.project or policy.model or "everything")
 
-    @display(description="Order")
+    @display(description=_("Order"))
     def order(self, policy: Policy) -> str:
         """Strategy and factor."""
         said = [policy.get_strategy_display(), policy.get_factor_display()] if policy.strategy or policy.factor else []
         return ", ".join(filter(None, said)) or "-"
 
-    @display(description="Providers")
+    @display(description=_("Providers"))
     def shown_providers(self, policy: Policy) -> str:
         """Those that come first, and those that are left."""
         first = ", ".join(policy.providers or ())
         only = f"only {', '.join(policy.only_providers)}" if policy.only_providers else ""
         return "; ".join(filter(None, (first, only))) or "-"
 
-    @display(description="Refuses")
+    @display(description=_("Refuses"))
     def refusals(self, policy: Policy) -> str:
         """What providers may not do with what they are sent."""
         named = {"training": policy.refuses_training, "retention": policy.refuses_retention}

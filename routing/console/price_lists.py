@@ -10,6 +10,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.decorators import display
@@ -29,10 +31,12 @@ class PriceListForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
     """Whose prices are wanted."""
 
     wanted = forms.MultipleChoiceField(
-        label="Vendors",
+        label=gettext_lazy("Vendors"),
         choices=[(vendor.slug, vendor.slug) for vendor in VENDORS],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="Ticked are those that are providers already. Another one is added with all models that it sells.",
+        help_text=gettext_lazy(
+            "Ticked are those that are providers already. Another one is added with all models that it sells."
+        ),
     )
 
     class Meta:
@@ -81,7 +85,7 @@ class PriceListPage(NeverDeleted, Page):
                 current_app.send_task(TASK, (obj.pk,), retry=False)
             except OperationalError:
                 PriceList.objects.filter(pk=obj.pk).update(state=State.FAILED, error="no worker could be asked")
-                messages.error(request, "No worker could be asked: Redis does not answer. Try again.")
+                messages.error(request, _("No worker could be asked: Redis does not answer. Try again."))
 
         transaction.on_commit(send)
 
@@ -108,18 +112,21 @@ class PriceListPage(NeverDeleted, Page):
         try:
             done = import_(found, request.user.get_username())
         except Changed:
-            messages.error(request, "The catalog was changed meanwhile. These are the new differences; look again.")
+            messages.error(request, _("The catalog was changed meanwhile. These are the new differences; look again."))
         else:
             if done is None:
-                messages.error(request, "Somebody has decided on it meanwhile. Nothing was changed.")
+                messages.error(request, _("Somebody has decided on it meanwhile. Nothing was changed."))
             else:
                 self.log_change(request, found, f"Imported {len(done.lines)} differences.")
-                messages.success(request, "Imported.")
+                messages.success(request, _("Imported."))
                 if done.proposals:
                     messages.warning(
                         request,
-                        f"{len(done.proposals)} prices are hard to believe and were not changed: "
-                        "somebody else has to approve them under Price proposals.",
+                        _(
+                            "%(proposals)s prices are hard to believe and were not changed: "
+                            "somebody else has to approve them under Price proposals."
+                        )
+                        % {"proposals": len(done.proposals)},
                     )
         return redirect("admin:billing_pricelist_change", number)
 
@@ -129,7 +136,7 @@ class PriceListPage(NeverDeleted, Page):
         if decline(found, request.user.get_username()):
             self.log_change(request, found, "Declined.")
         else:
-            messages.error(request, "Somebody has decided on it meanwhile. Nothing was changed.")
+            messages.error(request, _("Somebody has decided on it meanwhile. Nothing was changed."))
         return redirect("admin:billing_pricelist_change", number)
 
     def _found(self, request: HttpRequest, number: int) -> PriceList:
@@ -138,25 +145,25 @@ class PriceListPage(NeverDeleted, Page):
             raise Http404
         return found
 
-    @display(description="Asked for by")
+    @display(description=gettext_lazy("Asked for by"))
     def asked(self, found: PriceList) -> str:
         """Somebody, or the schedule."""
         return found.asked_by or "the schedule"
 
     @display(
-        description="State",
+        description=gettext_lazy("State"),
         label={"fetched": "warning", "imported": "success", "same": "success", "failed": "danger", "declined": "info"},
     )
     def state_shown(self, found: PriceList) -> tuple[str, str]:
         """How far it is."""
         return found.state, found.get_state_display()
 
-    @display(description="Differences")
+    @display(description=gettext_lazy("Differences"))
     def differences(self, found: PriceList) -> str:
         """How many lines."""
         return number(len(found.lines)) if found.fetched_at else "-"
 
-    @display(description="Size")
+    @display(description=gettext_lazy("Size"))
     def size(self, found: PriceList) -> str:
         """Of the list."""
         return "-" if found.bytes is None else filesizeformat(found.bytes)

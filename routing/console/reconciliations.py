@@ -12,6 +12,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
@@ -79,14 +81,14 @@ class BillForm(forms.Form):
     second = forms.FileField(
         required=False,
         widget=UnfoldAdminFileFieldWidget,
-        help_text="OpenAI's and Anthropic's bills are two files: usage and cost.",
+        help_text=gettext_lazy("OpenAI's and Anthropic's bills are two files: usage and cost."),
     )
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         for name in ("file", "second"):
             if cleaned.get(name) and cleaned[name].size > MOST_BYTES:
-                self.add_error(name, f"It is larger than {MOST_BYTES >> 20} MiB.")
+                self.add_error(name, _("It is larger than %(value)s MiB.") % {"value": MOST_BYTES >> 20})
         return cleaned
 
 
@@ -125,7 +127,7 @@ class ReconciliationPage(Record):
             except BadBill as error:
                 form.add_error("file", str(error))
             except OperationalError:
-                form.add_error("file", "It takes too long here: use manage.py reconcile, or fewer days at once.")
+                form.add_error("file", _("It takes too long here: use manage.py reconcile, or fewer days at once."))
             else:
                 self.log_addition(request, made, "Compared.")
                 return redirect("admin:billing_reconciliation_change", made.pk)
@@ -151,27 +153,27 @@ class ReconciliationPage(Record):
         more = {"made": made, "table": table(made)} if made and is_operator(request) else {}
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **more})
 
-    @display(description="Billed")
+    @display(description=gettext_lazy("Billed"))
     def billed_shown(self, made: Reconciliation) -> str:
         """What the provider takes."""
         return money(made.billed)
 
-    @display(description="In the books")
+    @display(description=gettext_lazy("In the books"))
     def booked_shown(self, made: Reconciliation) -> str:
         """What we have of it."""
         return money(made.booked)
 
-    @display(description="Missing calls")
+    @display(description=gettext_lazy("Missing calls"))
     def missing_shown(self, made: Reconciliation) -> str:
         """Of the gap."""
         return money(made.missing)
 
-    @display(description="Token drift")
+    @display(description=gettext_lazy("Token drift"))
     def tokens_shown(self, made: Reconciliation) -> str:
         """Of the gap."""
         return money(made.tokens)
 
-    @display(description="Price drift")
+    @display(description=gettext_lazy("Price drift"))
     def price_shown(self, made: Reconciliation) -> str:
         """Of the gap."""
         return money(made.price)

@@ -17,6 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -42,10 +43,13 @@ class TrafficForm(forms.Form):
     policy = forms.CharField(widget=forms.HiddenInput)
     window = forms.ChoiceField(choices=WINDOWS, initial="24", widget=UnfoldAdminSelectWidget)
     organization = forms.ModelChoiceField(
-        Organization.objects.order_by("slug"), required=False, empty_label="All", widget=UnfoldAdminSelectWidget
+        Organization.objects.order_by("slug"),
+        required=False,
+        empty_label=gettext_lazy("All"),
+        widget=UnfoldAdminSelectWidget,
     )
     model = forms.ModelChoiceField(
-        Model.objects.order_by("slug"), required=False, empty_label="All", widget=UnfoldAdminSelectWidget
+        Model.objects.order_by("slug"), required=False, empty_label=gettext_lazy("All"), widget=UnfoldAdminSelectWidget
     )
 
     def clean_policy(self) -> dict[str, Any]:
@@ -53,7 +57,7 @@ class TrafficForm(forms.Form):
         try:
             found: dict[str, Any] = signing.loads(self.cleaned_data["policy"], salt=SALT, max_age=timedelta(hours=12))
         except signing.BadSignature:
-            raise forms.ValidationError("This page is too old: go back to the policy.") from None
+            raise forms.ValidationError(_("This page is too old: go back to the policy.")) from None
         return found
 
 
@@ -159,12 +163,14 @@ class Replays(Page):
         try:
             policy.full_clean()
         except forms.ValidationError as error:
-            messages.error(request, f"It cannot be saved as it was: {' '.join(error.messages)}")
+            messages.error(
+                request, _("It cannot be saved as it was: %(messages)s") % {"messages": " ".join(error.messages)}
+            )
             return redirect("admin:routing_policy_replayed", number)
         policy.save()
         words = f"As it was replayed in {number}."
         self.log_addition(request, policy, words) if fresh else self.log_change(request, policy, words)
-        messages.success(request, f"{policy}: saved as it was replayed.")
+        messages.success(request, _("%(policy)s: saved as it was replayed.") % {"policy": policy})
         return redirect("admin:routing_policy_change", policy.pk)
 
     def _check(self, request: HttpRequest) -> None:
@@ -192,4 +198,4 @@ class Replays(Page):
             replay.apply_async((made.pk,), retry=False)
         except OperationalError:
             Replay.objects.filter(pk=made.pk).update(state=Replay.State.FAILED)
-            messages.error(request, "No worker could be asked: Redis does not answer. Try again.")
+            messages.error(request, _("No worker could be asked: Redis does not answer. Try again."))

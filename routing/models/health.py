@@ -3,6 +3,7 @@
 import uuid
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import Organization
 from routing.models.model import Offer
@@ -12,8 +13,8 @@ from routing.models.provider import Credential
 class ClosedBy(models.TextChoices):
     """Who ended a rest."""
 
-    PROCESS = "process", "A call that succeeded"
-    OPERATOR = "operator", "An operator"
+    PROCESS = "process", _("A call that succeeded")
+    OPERATOR = "operator", _("An operator")
 
 
 class Ejection(models.Model):
@@ -28,11 +29,11 @@ class Ejection(models.Model):
     offer = models.ForeignKey(Offer, on_delete=models.CASCADE, null=True, related_name="ejections")
     credential = models.ForeignKey(Credential, on_delete=models.CASCADE, null=True, related_name="ejections")
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, null=True, related_name="+")
-    cause = models.CharField(max_length=32, help_text="The fault that opened it, or the last probe's.")
+    cause = models.CharField(max_length=32, help_text=_("The fault that opened it, or the last probe's."))
     opened_at = models.DateTimeField()
-    until = models.DateTimeField(help_text="Then one request probes it.")
-    count = models.PositiveIntegerField(help_text="Rests in a row.")
-    probed_until = models.DateTimeField(null=True, help_text="A probe is out.")
+    until = models.DateTimeField(help_text=_("Then one request probes it."))
+    count = models.PositiveIntegerField(help_text=_("Rests in a row."))
+    probed_until = models.DateTimeField(null=True, help_text=_("A probe is out."))
     probed_by = models.UUIDField(null=True)  # a process
     closed_at = models.DateTimeField(null=True)
     closed_by = models.CharField(max_length=8, choices=ClosedBy.choices, blank=True, default="")

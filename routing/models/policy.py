@@ -7,6 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import ApiKey, Project
 from routing.models.model import Model
@@ -16,28 +17,28 @@ from routing.models.provider import Provider
 class Strategy(models.TextChoices):
     """How the offers of a model are ordered."""
 
-    PRIORITY = "priority", "By priority, or by the factor"
-    ORDER = "order", "Exactly as listed"
-    ROUND_ROBIN = "round_robin", "In turn"
-    LEAST_LATENCY = "least_latency", "The fastest first"
+    PRIORITY = "priority", _("By priority, or by the factor")
+    ORDER = "order", _("Exactly as listed")
+    ROUND_ROBIN = "round_robin", _("In turn")
+    LEAST_LATENCY = "least_latency", _("The fastest first")
 
 
 class Factor(models.TextChoices):
     """What counts first, where the strategy is priority."""
 
-    PRICE = "price", "Price"
-    LATENCY = "latency", "Time to first token"
-    THROUGHPUT = "throughput", "Tokens a second"
-    QUALITY = "quality", "Quality"
+    PRICE = "price", _("Price")
+    LATENCY = "latency", _("Time to first token")
+    THROUGHPUT = "throughput", _("Tokens a second")
+    QUALITY = "quality", _("Quality")
 
 
 class Level(models.TextChoices):
     """Whose requests a policy is for. The first of them that speaks of a thing decides it."""
 
-    KEY = "key", "Key"
-    PROJECT = "project", "Project"
-    MODEL = "model", "Model"
-    GLOBAL = "global", "Everything"
+    KEY = "key", _("Key")
+    PROJECT = "project", _("Project")
+    MODEL = "model", _("Model")
+    GLOBAL = "global", _("Everything")
 
 
 class Policy(models.Model):
@@ -53,37 +54,43 @@ class Policy(models.Model):
         models.CharField(max_length=64),
         null=True,
         blank=True,
-        help_text="Slugs, the first ones first. With the strategy: a request that lists its own is not bound to them.",
+        help_text=_(
+            "Slugs, the first ones first. With the strategy: a request that lists its own is not bound to them."
+        ),
     )
     only_providers = ArrayField(
         models.CharField(max_length=64),
         null=True,
         blank=True,
-        help_text="No request leaves these, whatever it asks for. Several levels: those that all of them name.",
+        help_text=_("No request leaves these, whatever it asks for. Several levels: those that all of them name."),
     )
     fallback = models.CharField(
         max_length=200,
         blank=True,
         default="",
-        help_text="true: other offers may follow; false: none; or a provider's or a model's slug to fall back to.",
+        help_text=_("true: other offers may follow; false: none; or a provider's or a model's slug to fall back to."),
     )
     max_attempts = models.PositiveSmallIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
-    first_byte_timeout = models.FloatField(null=True, blank=True, help_text="Seconds; the provider's, if that is less.")
-    total_timeout = models.FloatField(null=True, blank=True, help_text="Seconds; the provider's, if that is less.")
+    first_byte_timeout = models.FloatField(
+        null=True, blank=True, help_text=_("Seconds; the provider's, if that is less.")
+    )
+    total_timeout = models.FloatField(null=True, blank=True, help_text=_("Seconds; the provider's, if that is less."))
     refuses_training = models.BooleanField(
-        default=False, help_text="Leaves out providers that train on what they are sent. Any level's word holds."
+        default=False, help_text=_("Leaves out providers that train on what they are sent. Any level's word holds.")
     )
     refuses_retention = models.BooleanField(
-        default=False, help_text="Leaves out providers that keep what they are sent. Any level's word holds."
+        default=False, help_text=_("Leaves out providers that keep what they are sent. Any level's word holds.")
     )
     continues_streams = models.BooleanField(
         null=True,
         blank=True,
-        help_text="A text stream that breaks is continued by another offer, billed as two attempts of one generation.",
+        help_text=_(
+            "A text stream that breaks is continued by another offer, billed as two attempts of one generation."
+        ),
     )
 
     class Meta:
-        verbose_name_plural = "policies"
+        verbose_name_plural = _("policies")
         constraints = [
             models.CheckConstraint(
                 name="policy_subject",
@@ -215,24 +222,24 @@ def _slugs_of(known: set[str]) -> str:
 class Word(models.TextChoices):
     """What a request may say of the model it wants chosen: a preference, then how hard its task is."""
 
-    BALANCED = "balanced", "Balanced"
-    PERFORMANCE = "performance", "Performance"
-    PRICE = "price", "Price"
-    LOW = "low", "Low complexity"
-    MEDIUM = "medium", "Medium complexity"
-    HIGH = "high", "High complexity"
+    BALANCED = "balanced", _("Balanced")
+    PERFORMANCE = "performance", _("Performance")
+    PRICE = "price", _("Price")
+    LOW = "low", _("Low complexity")
+    MEDIUM = "medium", _("Medium complexity")
+    HIGH = "high", _("High complexity")
 
 
 class Term(models.TextChoices):
     """What a model is scored by; see `routing.planning.choice`."""
 
-    QUALITY = "quality", "Quality"
-    PRICE = "price", "Price"
-    LATENCY = "latency", "Latency"
-    AVAILABILITY = "availability", "Availability"
-    PARAMETERS = "parameters", "Parameters"
-    DEMAND = "demand", "Demand"
-    TASK = "task", "Task"
+    QUALITY = "quality", _("Quality")
+    PRICE = "price", _("Price")
+    LATENCY = "latency", _("Latency")
+    AVAILABILITY = "availability", _("Availability")
+    PARAMETERS = "parameters", _("Parameters")
+    DEMAND = "demand", _("Demand")
+    TASK = "task", _("Task")
 
 
 class ChoiceWeight(models.Model):

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models, transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import slug_validator
 from accounts.sealing import open_sealed, seal
@@ -29,20 +31,22 @@ def validate_base_url(text: str) -> None:
         parse_base_url(text)
     except BadUrl:
         raise ValidationError(
-            "Write it like https://api.example.com/v1, without user, query, fragment or escapes."
+            _("Write it like https://api.example.com/v1, without user, query, fragment or escapes.")
         ) from None
     for path in ENDPOINTS:
         if text.rstrip("/").endswith(path):
-            raise ValidationError(f"This is an endpoint, not a base URL: leave {path} off, it is added to each call.")
+            raise ValidationError(
+                _("This is an endpoint, not a base URL: leave %(path)s off, it is added to each call.") % {"path": path}
+            )
 
 
 class Protocol(models.TextChoices):
     """A wire protocol: the module of `gateway/protocols` that speaks it."""
 
-    OPENAI_CHAT = "openai_chat", "OpenAI chat completions"
-    OPENAI_RESPONSES = "openai_responses", "OpenAI Responses"
-    ANTHROPIC_MESSAGES = "anthropic_messages", "Anthropic Messages"
-    GOOGLE_GEMINI = "google_gemini", "Google generateContent"
+    OPENAI_CHAT = "openai_chat", gettext_lazy("OpenAI chat completions")
+    OPENAI_RESPONSES = "openai_responses", gettext_lazy("OpenAI Responses")
+    ANTHROPIC_MESSAGES = "anthropic_messages", gettext_lazy("Anthropic Messages")
+    GOOGLE_GEMINI = "google_gemini", gettext_lazy("Google generateContent")
 
 
 # What the thoughts that a protocol's own providers sign say in `format`, where a provider's row says nothing else.
@@ -56,10 +60,10 @@ FORMATS = {
 class Variant(models.TextChoices):
     """How a service that sells a protocol is called, where that differs from its maker's."""
 
-    PLAIN = "", "As its maker has it"
-    INVOKE = "invoke", "AWS Bedrock: InvokeModel"
-    RAW_PREDICT = "raw_predict", "Google Vertex: rawPredict"
-    DEPLOYMENTS = "deployments", "Azure OpenAI: deployments"
+    PLAIN = "", gettext_lazy("As its maker has it")
+    INVOKE = "invoke", gettext_lazy("AWS Bedrock: InvokeModel")
+    RAW_PREDICT = "raw_predict", gettext_lazy("Google Vertex: rawPredict")
+    DEPLOYMENTS = "deployments", gettext_lazy("Azure OpenAI: deployments")
 
 
 class Called(NamedTuple):
@@ -92,20 +96,20 @@ CALLED = {
 class AuthStyle(models.TextChoices):
     """How a credential is presented."""
 
-    BEARER = "bearer", "Authorization: Bearer"
-    API_KEY = "api-key", "api-key"
-    X_API_KEY = "x-api-key", "x-api-key"
-    X_GOOG_API_KEY = "x-goog-api-key", "x-goog-api-key"
-    SIGV4 = "sigv4", "AWS signature, with an access key"
-    SERVICE_ACCOUNT = "service-account", "Google service account"
-    NONE = "none", "None"
+    BEARER = "bearer", gettext_lazy("Authorization: Bearer")
+    API_KEY = "api-key", gettext_lazy("api-key")
+    X_API_KEY = "x-api-key", gettext_lazy("x-api-key")
+    X_GOOG_API_KEY = "x-goog-api-key", gettext_lazy("x-goog-api-key")
+    SIGV4 = "sigv4", gettext_lazy("AWS signature, with an access key")
+    SERVICE_ACCOUNT = "service-account", gettext_lazy("Google service account")
+    NONE = "none", gettext_lazy("None")
 
 
 class CapField(models.TextChoices):
     """The field in which a provider takes an output cap the client did not name itself."""
 
-    MAX_TOKENS = "max_tokens", "max_tokens"
-    MAX_COMPLETION_TOKENS = "max_completion_tokens", "max_completion_tokens"
+    MAX_TOKENS = "max_tokens", gettext_lazy("max_tokens")
+    MAX_COMPLETION_TOKENS = "max_completion_tokens", gettext_lazy("max_completion_tokens")
 
 
 class Provider(models.Model):
@@ -121,7 +125,7 @@ class Provider(models.Model):
         max_length=32,
         choices=Protocol.choices,
         default=Protocol.OPENAI_CHAT,
-        help_text="What it is asked in. Clients may speak any of them, whatever this one is.",
+        help_text=gettext_lazy("What it is asked in. Clients may speak any of them, whatever this one is."),
     )
     variant = models.CharField(
         max_length=32,
@@ -129,12 +133,14 @@ class Provider(models.Model):
         default=Variant.PLAIN,
         db_default=Variant.PLAIN,
         blank=True,
-        help_text="How the service that sells it is called, where that differs from its maker's.",
+        help_text=gettext_lazy("How the service that sells it is called, where that differs from its maker's."),
     )
     base_url = models.CharField(
         max_length=300,
         validators=[validate_base_url],
-        help_text="Up to, not including, /chat/completions, /responses, /messages, /models, /model or /publishers.",
+        help_text=gettext_lazy(
+            "Up to, not including, /chat/completions, /responses, /messages, /models, /model or /publishers."
+        ),
     )
     api_version = models.CharField(
         max_length=32,
@@ -144,14 +150,16 @@ class Provider(models.Model):
         validators=[
             RegexValidator(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", "Letters, digits, dots, dashes and underscores.")
         ],
-        help_text="Of Azure: sent with each call as api-version.",
+        help_text=gettext_lazy("Of Azure: sent with each call as api-version."),
     )
     auth_style = models.CharField(
         max_length=16,
         choices=AuthStyle.choices,
         default=AuthStyle.BEARER,
-        help_text="What a credential then is: the key itself; ID:SECRET, or ID:SECRET:SESSION_TOKEN, of an AWS access "
-        "key; the whole JSON document of a Google service account's key.",
+        help_text=gettext_lazy(
+            "What a credential then is: the key itself; ID:SECRET, or ID:SECRET:SESSION_TOKEN, of an AWS access "
+            "key; the whole JSON document of a Google service account's key."
+        ),
     )
     region = models.CharField(
         max_length=32,
@@ -159,35 +167,48 @@ class Provider(models.Model):
         default="",
         db_default="",
         validators=[RegexValidator(r"\A[a-z]+(-[a-z0-9]+)+\Z", "Write it like us-east-1.")],
-        help_text="Of AWS: that its signatures are for.",
+        help_text=gettext_lazy("Of AWS: that its signatures are for."),
     )
     active = models.BooleanField(default=True)
-    stream_usage = models.BooleanField(default=True, help_text="Takes stream_options.include_usage.")
+    stream_usage = models.BooleanField(default=True, help_text=gettext_lazy("Takes stream_options.include_usage."))
     cap_field = models.CharField(max_length=24, choices=CapField.choices, default=CapField.MAX_TOKENS)
     connect_timeout = models.FloatField(default=5)
-    first_byte_timeout = models.FloatField(default=300, help_text="A whole answer is silent until it is finished.")
-    idle_timeout = models.FloatField(default=30, help_text="Between two chunks of an answer.")
+    first_byte_timeout = models.FloatField(
+        default=300, help_text=gettext_lazy("A whole answer is silent until it is finished.")
+    )
+    idle_timeout = models.FloatField(default=30, help_text=gettext_lazy("Between two chunks of an answer."))
     total_timeout = models.FloatField(default=900)
     failure_threshold = models.PositiveSmallIntegerField(
-        default=5, validators=[MinValueValidator(1)], help_text="Failures in a row after which an offer rests."
+        default=5,
+        validators=[MinValueValidator(1)],
+        help_text=gettext_lazy("Failures in a row after which an offer rests."),
     )
     cooldown = models.FloatField(
-        default=15, help_text="Seconds an offer rests the first time, and after a 429 that does not say for how long."
+        default=15,
+        help_text=gettext_lazy(
+            "Seconds an offer rests the first time, and after a 429 that does not say for how long."
+        ),
     )
     max_event_bytes = models.PositiveIntegerField(
         default=32 << 20,
         db_default=32 << 20,
         validators=[MinValueValidator(LEAST_EVENT_BYTES), MaxValueValidator(MOST_EVENT_BYTES)],
-        help_text="Of one event, or of one whole body: 65,536 to 67,108,864. A picture or a sound may be in it.",
+        help_text=gettext_lazy(
+            "Of one event, or of one whole body: 65,536 to 67,108,864. A picture or a sound may be in it."
+        ),
     )
-    trains_on_data = models.BooleanField(default=False, help_text="Trains models on what it is sent.")
-    retains_data = models.BooleanField(default=True, help_text="Keeps what it is sent beyond the request.")
+    trains_on_data = models.BooleanField(default=False, help_text=gettext_lazy("Trains models on what it is sent."))
+    retains_data = models.BooleanField(
+        default=True, help_text=gettext_lazy("Keeps what it is sent beyond the request.")
+    )
     reasoning_format = models.CharField(
         max_length=64,
         blank=True,
         default="",
-        help_text="What its entries of reasoning_details say in `format`; it is not sent those that say another. "
-        "Empty: not known, and it is sent all.",
+        help_text=gettext_lazy(
+            "What its entries of reasoning_details say in `format`; it is not sent those that say another. "
+            "Empty: not known, and it is sent all."
+        ),
     )
 
     def __str__(self) -> str:
@@ -232,7 +253,9 @@ class Credential(models.Model):
         default="",
         db_default="",
         validators=[RegexValidator(r"\A\w[^\x00-\x1f\x7f]*\Z", "It begins with a letter or a digit.")],
-        help_text="What the provider's bill calls this key: its id there, such as key_abc123. Empty: its name.",
+        help_text=gettext_lazy(
+            "What the provider's bill calls this key: its id there, such as key_abc123. Empty: its name."
+        ),
     )
 
     class Meta:

@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
@@ -161,7 +162,7 @@ class ChangeSetPage(NeverDeleted, Page):
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **more})
 
     @display(
-        description="State",
+        description=gettext_lazy("State"),
         label={"draft": "info", "approved": "warning", "applied": "success", "rolled": "danger", "given_up": "danger"},
     )
     def state_shown(self, row: ChangeSet) -> tuple[str, str]:

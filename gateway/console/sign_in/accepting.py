@@ -10,6 +10,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 from unfold.widgets import UnfoldAdminPasswordWidget
@@ -32,7 +34,9 @@ class NewPassword(forms.Form):
 
     password = forms.CharField(max_length=200, widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}))
     repeated = forms.CharField(
-        max_length=200, label="Password again", widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"})
+        max_length=200,
+        label=gettext_lazy("Password again"),
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
     )
 
     def __init__(self, email: str, data: Any = None) -> None:
@@ -108,7 +112,7 @@ def invited(request: HttpRequest) -> Invitation | None:
 def _accepted(request: HttpRequest, found: Invitation) -> HttpResponse:
     invitations.accept(found, entering.me(request))
     _note(request, found, entering.me(request))
-    messages.success(request, f"You are a member of {found.organization.name} now.")
+    messages.success(request, _("You are a member of %(name)s now.") % {"name": found.organization.name})
     return redirect("admin:index")
 
 

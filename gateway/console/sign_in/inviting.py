@@ -14,6 +14,8 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminSelectWidget
 
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Invite(forms.Form):
     """Whom, to what, and as what."""
 
-    email = forms.EmailField(max_length=150, label="Mail address", widget=UnfoldAdminEmailInputWidget())
+    email = forms.EmailField(max_length=150, label=gettext_lazy("Mail address"), widget=UnfoldAdminEmailInputWidget())
     organization: Any = forms.ModelChoiceField(Organization.objects.none(), widget=UnfoldAdminSelectWidget())
     role = forms.ChoiceField(choices=Role.choices, initial=Role.DEVELOPER, widget=UnfoldAdminSelectWidget())
 
@@ -63,7 +65,10 @@ def invite(request: HttpRequest) -> HttpResponseBase:
     link = f"{request.build_absolute_uri(reverse('open_invitation'))}#{token}"
     if (wrong := _mailed(made, link)) is None:
         Invitation.objects.filter(pk=made.pk).update(mailed=True)
-        messages.success(request, f"{made.email} was sent an invitation to {made.organization.slug}.")
+        messages.success(
+            request,
+            _("%(email)s was sent an invitation to %(slug)s.") % {"email": made.email, "slug": made.organization.slug},
+        )
         return redirect("invite")
     return _show(request, Invite(mine), link=link, made=made, wrong=wrong)
 
@@ -75,7 +80,7 @@ def take_back(request: HttpRequest, pk: Any) -> HttpResponseBase:
     if not invitations.revoke(me(request), pk):
         raise Http404
     note("took an invitation back", me(request), entering.address_of(request), invitation=str(pk))
-    messages.success(request, "Taken back.")
+    messages.success(request, _("Taken back."))
     return redirect("invite")
 
 

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -40,7 +41,7 @@ def new_totp(request: HttpRequest) -> HttpResponseBase:
     """Shows a seed to scan; takes it once its code is sent back. Where there is an app already, the other way round."""
     user = me(request)
     if Totp.objects.filter(user=user).exists():
-        messages.warning(request, "You have an authenticator app. Remove it first.")
+        messages.warning(request, _("You have an authenticator app. Remove it first."))
         return redirect("my_sign_in")
     seed = _seed(request, user)
     if request.method != "POST" or seed is None:
@@ -92,7 +93,7 @@ def passkey_new(request: HttpRequest) -> HttpResponseBase:
             passkeys.add(entering.site_of(request), user, challenge, request.POST.get("credential", ""), name)
     except (passkeys.NotBelieved, IntegrityError) as error:
         note("sent a new passkey that is not believed", user, entering.address_of(request), why=str(error)[:200])
-        messages.error(request, "The passkey could not be added. Try again; a person has 20 at most.")
+        messages.error(request, _("The passkey could not be added. Try again; a person has 20 at most."))
         return redirect("my_sign_in")
     return _gained(request, "added a passkey", first, passkey=name)
 
@@ -138,7 +139,7 @@ def end_sessions(request: HttpRequest) -> HttpResponseBase:
     user, this, asked = me(request), request.session.session_key or "", request.POST.get("session", "")
     chosen = next((one.pk for one in sessions.of(user) if sessions.name_of(one.pk) == asked), "") if asked else ""
     if asked and not chosen:
-        messages.warning(request, "This session has ended already.")
+        messages.warning(request, _("This session has ended already."))
     else:
         count = sessions.end(user, only=chosen, but=this)
         note("ended sessions", user, entering.address_of(request), count=count)
@@ -205,7 +206,7 @@ def _gained(request: HttpRequest, event: str, first: bool, **facts: Any) -> Http
     entering.again(request, second=True)
     note(event, user, entering.address_of(request), **facts)
     if not first:
-        messages.success(request, "Added.")
+        messages.success(request, _("Added."))
         return redirect("my_sign_in")
     sessions.end(user, but=request.session.session_key or "")
     return _codes(request, recovery_codes.renew(user))
@@ -218,14 +219,14 @@ def _may_lose(request: HttpRequest, kind: str) -> bool:
     left = user.passkeys.count() + Totp.objects.filter(user=user).count()
     if left > 1 or not factors.is_required(user):
         return True
-    messages.error(request, "A second factor is required here. Add another one first.")
+    messages.error(request, _("A second factor is required here. Add another one first."))
     return False
 
 
 def _lost(request: HttpRequest, event: str, **facts: Any) -> None:
     factors.forget_codes_without_factor(me(request))
     note(event, me(request), entering.address_of(request), **facts)
-    messages.success(request, "Removed.")
+    messages.success(request, _("Removed."))
 
 
 def _codes(request: HttpRequest, codes: list[str]) -> HttpResponse:

@@ -8,6 +8,7 @@ from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from accounts import login_attempts
@@ -83,7 +84,7 @@ def _again(request: HttpRequest, claims: groups.Claims, after: str) -> HttpRespo
     user = entering.me(request)
     same = user.identities.filter(issuer=claims.issuer, subject=claims.subject).exists()
     if not same or (factors.has_any(user) and not settings.OIDC_PROVES_SECOND_FACTOR):
-        messages.error(request, "That was not enough to prove that it is you.")
+        messages.error(request, _("That was not enough to prove that it is you."))
         return redirect("sign_in_again")
     entering.again(request, second=settings.OIDC_PROVES_SECOND_FACTOR)
     note("proved anew who they are", user, entering.address_of(request), how="single sign-on")
