@@ -17,7 +17,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
@@ -58,10 +59,10 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[misc, type-
     fieldsets = (
         (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
         (
-            _("Access"),
+            gettext_lazy("Access"),
             {
                 "fields": ("is_active", "is_staff", "is_superuser", "groups", "last_login", "date_joined"),
-                "description": _(
+                "description": gettext_lazy(
                     "Staff may log in. What they see and do then their office in the installation says, or "
                     "their membership of an organization. Superusers may do everything."
                 ),
@@ -98,8 +99,8 @@ class UserPage(NeverDeleted, DjangoUserAdmin, Page):  # type: ignore[misc, type-
             kwargs |= {
                 "queryset": Group.objects.filter(name__in=given).order_by("name"),
                 "widget": UnfoldAdminCheckboxSelectMultipleWidget,
-                "label": "Office",
-                "help_text": "In the installation. None: what organizations they belong to say.",
+                "label": _("Office"),
+                "help_text": _("In the installation. None: what organizations they belong to say."),
             }
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
@@ -111,7 +112,7 @@ class MembershipRows(ReadOnly, Rows):
     fields = readonly_fields = ("page", "role")
     ordering = ("user__username",)
 
-    @display(description=_("Member"))
+    @display(description=gettext_lazy("Member"))
     def page(self, membership: Membership) -> str:
         """Leads to the membership."""
         return link(membership)
@@ -123,7 +124,7 @@ class ProjectRows(ReadOnly, Rows):
     model = Project
     fields = readonly_fields = ("page", "name", "active")
 
-    @display(description=_("Project"))
+    @display(description=gettext_lazy("Project"))
     def page(self, project: Project) -> str:
         """Leads to the project."""
         return link(project)
@@ -154,7 +155,7 @@ class KeyRows(ReadOnly, Rows):
     ordering = ("-created_at",)
     per_page = 50
 
-    @display(description=_("Key"))
+    @display(description=gettext_lazy("Key"))
     def page(self, key: ApiKey) -> str:
         """Leads to the key."""
         return link(key)
@@ -196,16 +197,16 @@ class ProjectPage(NeverDeleted, Page):
 class KeyState(DropdownFilter):
     """Keys by what a call with them meets."""
 
-    title = _("state")
+    title = gettext_lazy("state")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("usable", "Usable"),
-            ("expired", "Expired"),
-            ("revoked", "Revoked"),
-            ("waiting", "Not yet valid"),
-            ("off", "Owner, project or organization off"),
+            ("usable", _("Usable")),
+            ("expired", _("Expired")),
+            ("revoked", _("Revoked")),
+            ("waiting", _("Not yet valid")),
+            ("off", _("Owner, project or organization off")),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
@@ -250,12 +251,12 @@ def clean_of(access: Access, key: ApiKey, given: dict[str, Any]) -> None:
         return
     owner = given.get("owner")
     if owner and not owner.memberships.filter(organization=project.organization_id).exists():
-        raise ValidationError({"owner": "This person does not belong to the project's organization."})
+        raise ValidationError({"owner": _("This person does not belong to the project's organization.")})
     held = set(key.scopes) if not key._state.adding else set()
     beyond = set(given.get("scopes") or ()) - SCOPES[role] - held
     if beyond:
-        words = f"Keys with {', '.join(sorted(beyond))} read what all of the organization did: an owner makes them."
-        raise ValidationError({"scopes": words})
+        words = _("Keys with %(scopes)s read what all of the organization did: an owner makes them.")
+        raise ValidationError({"scopes": words % {"scopes": ", ".join(sorted(beyond))}})
 
 
 class ApiKeyPage(NeverDeleted, Page):
@@ -266,53 +267,43 @@ class ApiKeyPage(NeverDeleted, Page):
 
     add_form: type[NewKeyForm] = NewKeyForm
     add_form_template = "admin/accounts/apikey/add_form.html"
-    list_display = ("name", "prefix", "project", "owner", "scope_list", "state", "created_at")
+    list_display = ("name", "prefix", "project", "owner", "scope_list", "state_shown", "created_at")
     list_filter = (KeyState, ("project__organization", RelatedFilter))
     list_select_related = ("project__organization", "owner")
     search_fields = ("name", "prefix", "project__slug", "project__organization__slug", "owner__username")
     ordering = ("-created_at",)
     autocomplete_fields = ("project", "owner")
-    presets = ((_("Usable"), "state=usable"), (_("Expired"), "state=expired"), (_("Revoked"), "state=revoked"))
+    presets = (
+        (gettext_lazy("Usable"), "state=usable"),
+        (gettext_lazy("Expired"), "state=expired"),
+        (gettext_lazy("Revoked"), "state=revoked"),
+    )
     actions = ("revoke_selected",)
     actions_detail = ("revoke",)
     form_sections = (
-        ("What it may do", ("scopes", "allowed_endpoints", "allowed_models", "allowed_ips")),
-        ("What it may spend", ("max_request_price", "min_output_cap", "on_leave")),
-        ("When", ("valid_from", "expires_at")),
-        ("How it is answered", ("dialect",)),
+        (gettext_lazy("What it may do"), ("scopes", "allowed_endpoints", "allowed_models", "allowed_ips")),
+        (gettext_lazy("What it may spend"), ("max_request_price", "min_output_cap", "on_leave")),
+        (gettext_lazy("When"), ("valid_from", "expires_at")),
+        (gettext_lazy("How it is answered"), ("dialect",)),
     )
 
-    @display(description=_("Scopes"))
+    @display(description=gettext_lazy("Scopes"))
     def scope_list(self, key: ApiKey) -> str:
         """As a list shows them."""
         return ", ".join(key.scopes)
 
-    @display(
-        description=_("State"),
-        label={
-            "usable": "success",
-            "not yet valid": "info",
-            "expired": "warning",
-            "owner disabled": "warning",
-            "project off": "warning",
-            "organization off": "warning",
-            "revoked": "danger",
-        },
-    )
+    @display(description=gettext_lazy("State"))
     def state(self, key: ApiKey) -> str:
         """What a call with this key meets, and why."""
-        now = timezone.now()
-        if key.revoked_at:
-            return "revoked"
-        if key.expires_at and key.expires_at <= now:
-            return "expired"
-        if key.valid_from and key.valid_from > now:
-            return "not yet valid"
-        if key.owner and not key.owner.is_active:
-            return "owner disabled"
-        if not key.project.active:
-            return "project off"
-        return "usable" if key.project.organization.active else "organization off"
+        return _state(key)[1]
+
+    @display(
+        description=gettext_lazy("State"),
+        label={"usable": "success", "waiting": "info", "expired": "warning", "off": "warning", "revoked": "danger"},
+    )
+    def state_shown(self, key: ApiKey) -> tuple[str, str]:
+        """The same, as a list shows it."""
+        return _state(key)
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any) -> Any:
         made: Any = super().get_form(request, obj, change, **({} if obj else {"form": self.add_form}), **kwargs)
@@ -365,7 +356,7 @@ class ApiKeyPage(NeverDeleted, Page):
         log(Action.REVEAL, obj, obj.project.organization_id)
         context = {
             **self.admin_site.each_context(request),
-            "title": "Key made",
+            "title": _("Key made"),
             "opts": self.opts,
             "key": obj,
             "secret": obj.__dict__.pop("secret"),
@@ -374,7 +365,7 @@ class ApiKeyPage(NeverDeleted, Page):
         headers = {"Cache-Control": "no-store, private", "Referrer-Policy": "same-origin"}
         return TemplateResponse(request, "admin/accounts/apikey/secret.html", context, headers=headers)
 
-    @admin.action(description=_("Revoke"), permissions=("change",))
+    @admin.action(description=gettext_lazy("Revoke"), permissions=("change",))
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
         """Revokes the ticked keys, once confirmed."""
         if request.POST.get("confirmed"):
@@ -382,7 +373,7 @@ class ApiKeyPage(NeverDeleted, Page):
             return None
         return self._ask(request, queryset)
 
-    @action(description=_("Revoke"), permissions=("change",), variant=ActionVariant.DANGER)
+    @action(description=gettext_lazy("Revoke"), permissions=("change",), variant=ActionVariant.DANGER)
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Revokes one key: asks on GET, acts on POST."""
         key = self.get_object(request, object_id)
@@ -398,7 +389,7 @@ class ApiKeyPage(NeverDeleted, Page):
     def _ask(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
-            "title": "Revoke",
+            "title": _("Revoke"),
             "opts": self.opts,
             "keys": queryset.select_related("project__organization"),
             "action": request.POST.get("action", ""),
@@ -418,6 +409,22 @@ class ApiKeyPage(NeverDeleted, Page):
         messages.success(
             request, _("Revoked: %(alive)s. A revoked key makes no further paid call.") % {"alive": len(alive)}
         )
+
+
+def _state(key: ApiKey) -> tuple[str, str]:
+    """What a call with a key meets, as the filter of its list names it, and in words."""
+    now = timezone.now()
+    if key.revoked_at:
+        return "revoked", _("revoked")
+    if key.expires_at and key.expires_at <= now:
+        return "expired", _("expired")
+    if key.valid_from and key.valid_from > now:
+        return "waiting", _("not yet valid")
+    if key.owner and not key.owner.is_active:
+        return "off", _("owner disabled")
+    if not key.project.active:
+        return "off", _("project off")
+    return ("usable", _("usable")) if key.project.organization.active else ("off", _("organization off"))
 
 
 def _names_owners(access: Access) -> bool:

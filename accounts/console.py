@@ -19,6 +19,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.contrib.filters.forms import AutocompleteDropdownForm
 from unfold.paginator import InfinitePaginator
@@ -48,7 +50,7 @@ else:
     from unfold.admin import ModelAdmin, TabularInline
 
 LONGEST_SEARCH = 100  # characters
-CHANGED = (
+CHANGED = gettext_lazy(
     "Somebody else has changed this since you opened it. Open it again, and make your change to what is there now."
 )
 
@@ -173,7 +175,7 @@ class FriendlyForms:
             return super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[misc]
         label = db_field.verbose_name.capitalize()
         if not db_field.base_field.choices:
-            help_text = f"{db_field.help_text} One a line.".lstrip()
+            help_text = f"{db_field.help_text} {_('One a line.')}".lstrip()
             return LinesField(
                 required=not db_field.blank,
                 label=label,
@@ -195,7 +197,7 @@ class FriendlyForms:
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """A choice nobody made stays open, unless the column has a default."""
         blank = db_field.blank or not db_field.has_default()
-        kwargs.setdefault("choices", db_field.get_choices(include_blank=blank, blank_choice=[("", "Select value")]))
+        kwargs.setdefault("choices", db_field.get_choices(include_blank=blank, blank_choice=[("", _("Select value"))]))
         return super().formfield_for_choice_field(db_field, request, **kwargs)  # type: ignore[misc]
 
 
@@ -473,7 +475,7 @@ class Record(ReadOnly, Page):
     list_max_show_all = 0
     sortable_by = ()
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)  # shows the box; `get_search_results` decides
-    search_help_text = "Generation id"
+    search_help_text = gettext_lazy("Generation id")
     found_by = "pk"
     lookups: tuple[str, ...] = ()  # what the query string may filter by
 

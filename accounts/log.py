@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy
 
 MOST_EVENTS = 1000  # a block
 PATIENCE = 200  # hundredths of a second
@@ -19,12 +19,12 @@ PATIENCE = 200  # hundredths of a second
 class Action(models.TextChoices):
     """What was done."""
 
-    ADD = "add", _("Added")
-    CHANGE = "change", _("Changed")
-    DELETE = "delete", _("Deleted")
-    REVEAL = "reveal", _("Secret shown")
-    EXPORT = "export", _("File left")
-    TEST = "test", _("Tried out")
+    ADD = "add", gettext_lazy("Added")
+    CHANGE = "change", gettext_lazy("Changed")
+    DELETE = "delete", gettext_lazy("Deleted")
+    REVEAL = "reveal", gettext_lazy("Secret shown")
+    EXPORT = "export", gettext_lazy("File left")
+    TEST = "test", gettext_lazy("Tried out")
 
 
 class AuditEvent(models.Model):
@@ -46,8 +46,8 @@ class AuditEvent(models.Model):
     note = models.TextField(blank=True)
 
     class Meta:
-        verbose_name = _("event")
-        verbose_name_plural = _("audit log")
+        verbose_name = gettext_lazy("event")
+        verbose_name_plural = gettext_lazy("audit log")
         indexes = [
             models.Index(fields=["organization", "-id"], name="events_of_an_organization"),
             models.Index(fields=["table", "row", "-id"], name="events_of_a_row"),

@@ -7,7 +7,8 @@ from django.apps import apps
 from django.db.models import OuterRef, Q, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import display
 
@@ -26,7 +27,7 @@ LONGEST = 200  # characters of a value in the list
 def called() -> dict[str, str]:
     """What tables hold, by their names."""
     found = {model._meta.db_table: str(model._meta.verbose_name) for model in apps.get_models()}
-    return {**found, "accounts_user_groups": "office of a user"}
+    return {**found, "accounts_user_groups": _("office of a user")}
 
 
 def _of_money() -> list[str]:
@@ -39,7 +40,7 @@ def _of_money() -> list[str]:
 class TableFilter(DropdownFilter):
     """By what was changed."""
 
-    title = _("what")
+    title = gettext_lazy("what")
     parameter_name = "table"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -60,9 +61,9 @@ class AuditLogPage(Record):
     codes = ("actor",)
     ordering = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
-    search_help_text = "A row's id, or a person's name"
+    search_help_text = gettext_lazy("A row's id, or a person's name")
     fields = (
-        *("id", "at", "who", "actor", "address_shown", "action_shown", "what", "organization_shown"),
+        *("id", "at", "who", "actor", "address_shown", "done", "what", "organization_shown"),
         *("before_shown", "after_shown", "note", "sealed"),
     )
 
@@ -80,43 +81,48 @@ class AuditLogPage(Record):
             return queryset, False
         return queryset.filter(Q(row=text) | Q(actor_name=text)), False
 
-    @display(description=_("Who"))
+    @display(description=gettext_lazy("Who"))
     def who(self, event: AuditEvent) -> str:
         """As they were called; of a command the database's role."""
         return event.actor_name
 
-    @display(description=_("From"))
+    @display(description=gettext_lazy("From"))
     def address_shown(self, event: AuditEvent) -> str:
         """The address."""
         return event.address or "-"
 
     @display(
-        description=_("Done"),
+        description=gettext_lazy("Done"),
         label={
-            Action.ADD.label: "success",
-            Action.CHANGE.label: "info",
-            Action.DELETE.label: "danger",
-            Action.REVEAL.label: "warning",
-            Action.EXPORT.label: "warning",
-            Action.TEST.label: "info",
+            Action.ADD.value: "success",
+            Action.CHANGE.value: "info",
+            Action.DELETE.value: "danger",
+            Action.REVEAL.value: "warning",
+            Action.EXPORT.value: "warning",
+            Action.TEST.value: "info",
         },
     )
-    def action_shown(self, event: AuditEvent) -> str:
-        """In a word."""
+    def action_shown(self, event: AuditEvent) -> tuple[str, str]:
+        """In a word; as a list shows it."""
+        return event.action, event.get_action_display()
+
+    @display(description=gettext_lazy("Done"))
+    def done(self, event: AuditEvent) -> str:
+        """The same on the page."""
         return event.get_action_display()
 
-    @display(description=_("What"))
+    @display(description=gettext_lazy("What"))
     def what(self, event: AuditEvent) -> str:
         """Of which table, and which row, by its name where the event has it."""
         row = event.after or event.before or {}
         return f"{called().get(event.table, event.table)} {row.get('slug') or row.get('name') or event.row}".strip()
 
-    @display(description=_("Organization"))
+    @display(description=gettext_lazy("Organization"))
     def organization_shown(self, event: Any) -> str:
         """By its slug."""
         return event.slug or str(event.organization or "-")
 
-    @display(description=_("Change"))
+    @display(description=gettext_lazy("Change"))
     def change(self, event: AuditEvent) -> str:
         """What changed, in a line each; of what was added or deleted nothing: its page has it all."""
         if event.action != Action.CHANGE:
@@ -125,21 +131,24 @@ class AuditLogPage(Record):
         lines = ((name, _short(before.get(name)), _short(after.get(name))) for name in sorted(before))
         return format_html_join("", "{}: {} → {}<br>", lines)
 
-    @display(description=_("Before"))
+    @display(description=gettext_lazy("Before"))
     def before_shown(self, event: AuditEvent) -> str:
         """The columns, secrets masked."""
         return _pretty(event.before)
 
-    @display(description=_("After"))
+    @display(description=gettext_lazy("After"))
     def after_shown(self, event: AuditEvent) -> str:
         """The columns, secrets masked."""
         return _pretty(event.after)
 
-    @display(description=_("Sealed"))
+    @display(description=gettext_lazy("Sealed"))
     def sealed(self, event: AuditEvent) -> str:
         """By which block of the hash chain."""
         block = AuditBlock.objects.filter(last_id__gte=event.pk).order_by("number").first()
-        return f"by block {block.number}, {block.sealed_at:%Y-%m-%d %H:%M:%S} UTC" if block else "within a minute"
+        if block is None:
+            return _("within a minute")
+        told = {"number": block.number, "moment": f"{block.sealed_at:%Y-%m-%d %H:%M:%S}"}
+        return _("by block %(number)s, %(moment)s UTC") % told
 
 
 def _short(value: Any) -> str:

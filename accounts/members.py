@@ -7,13 +7,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.console import Page, RelatedFilter
 from accounts.memberships import is_last_owner, withdraw
 from accounts.models import Membership
 from accounts.roles import Role
 
-LAST = "An organization keeps one owner at least: give somebody else that role before."
+LAST = gettext_lazy("An organization keeps one owner at least: give somebody else that role before.")
 
 
 class MemberForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time

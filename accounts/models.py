@@ -21,7 +21,7 @@ from accounts.roles import Role
 __all__ = ["AuditBlock", "AuditEvent"]  # of another file, for Django to find here
 
 slug_validator = RegexValidator(
-    r"\A[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z", "Lower-case letters, digits and inner dashes, 64 at most."
+    r"\A[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?\Z", gettext_lazy("Lower-case letters, digits and inner dashes, 64 at most.")
 )
 
 
@@ -112,7 +112,7 @@ class Project(models.Model):
         ),
     )
     payload_days = models.PositiveSmallIntegerField(
-        "keep payloads",
+        gettext_lazy("keep payloads"),
         default=0,
         db_default=0,
         validators=[MaxValueValidator(most_payload_days)],
@@ -141,7 +141,11 @@ class Membership(models.Model):
         constraints = [models.UniqueConstraint(fields=["user", "organization"], name="one_role_each")]
 
     def __str__(self) -> str:
-        return f"{self.user.get_username()}: {self.role} of {self.organization.slug}"
+        return _("%(person)s: %(role)s of %(slug)s") % {
+            "person": self.user.get_username(),
+            "role": self.role,
+            "slug": self.organization.slug,
+        }
 
 
 class Scope(models.TextChoices):
@@ -254,7 +258,7 @@ class ApiKey(models.Model):
     def clean(self) -> None:
         """Raises ValidationError for a window that never opens."""
         if self.valid_from and self.expires_at and self.valid_from >= self.expires_at:
-            raise ValidationError({"expires_at": "Must be later than the start."})
+            raise ValidationError({"expires_at": _("Must be later than the start.")})
 
 
 class Change(models.Model):

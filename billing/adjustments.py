@@ -11,7 +11,8 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from billing.retention import is_kept
 
@@ -27,13 +28,13 @@ class Repricing(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        COUNTING = "counting", _("Being counted")
-        COUNTED = "counted", _("Counted")
-        APPLIED = "applied", _("Applied")
+        COUNTING = "counting", gettext_lazy("Being counted")
+        COUNTED = "counted", gettext_lazy("Counted")
+        APPLIED = "applied", gettext_lazy("Applied")
 
     version = models.ForeignKey("billing.TariffVersion", on_delete=models.PROTECT, related_name="+")
     first = models.DateField("from")
-    until = models.DateField(help_text=_("The first day that is not in it any more."))
+    until = models.DateField(help_text=gettext_lazy("The first day that is not in it any more."))
     asked_by = models.CharField(max_length=150, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     state = models.CharField(max_length=8, choices=State.choices, default=State.COUNTING, editable=False)
@@ -55,19 +56,23 @@ class Repricing(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.version}, usage of {self.first} to {self.until}"
+        return _("%(version)s, usage of %(first)s to %(until)s") % {
+            "version": self.version,
+            "first": self.first,
+            "until": self.until,
+        }
 
     def clean(self) -> None:
         """Raises ValidationError for no days, days to come or not kept, and rates that may still be changed."""
         if self.first and self.until:
             if self.first >= self.until:
-                raise ValidationError({"until": "It ends before it begins."})
+                raise ValidationError({"until": _("It ends before it begins.")})
             if not is_kept(self.first):
-                raise ValidationError({"first": "Not all usage of these days is kept any more."})
+                raise ValidationError({"first": _("Not all usage of these days is kept any more.")})
             if self.until > timezone.now().date() + timedelta(days=1):
-                raise ValidationError({"until": "These days have not begun yet."})
+                raise ValidationError({"until": _("These days have not begun yet.")})
         if self.version_id and self.version.effective_from > timezone.now():
-            raise ValidationError({"version": "This version is not in force yet: its rates may still be changed."})
+            raise ValidationError({"version": _("This version is not in force yet: its rates may still be changed.")})
 
 
 class RepricingSum(models.Model):
@@ -118,8 +123,8 @@ class Judgement(models.Model):
     class Decision(models.TextChoices):
         """What."""
 
-        ACCEPTED = "accepted", _("Accepted: the difference is posted")
-        DISMISSED = "dismissed", _("Dismissed: it stays as it was charged")
+        ACCEPTED = "accepted", gettext_lazy("Accepted: the difference is posted")
+        DISMISSED = "dismissed", gettext_lazy("Dismissed: it stays as it was charged")
 
     generation = models.UUIDField(primary_key=True)
     organization = models.UUIDField()

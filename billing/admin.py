@@ -169,10 +169,12 @@ def check_contract(budget: Budget, given: dict[str, Any]) -> None:
     agreed = Budget.objects.filter(contract=True, hard=True, period=period, subject__in=wider, end_user="")
     least = agreed.filter(model__in=("", given.get("model") or budget.model)).order_by("amount").first()
     if least is not None and amount > least.amount:
-        words = (
-            f"The contract has {least.subject_name()} at ${plain(least.amount)} {least.get_period_display().lower()}."
-        )
-        raise ValidationError({"amount": words})
+        told = {
+            "whom": least.subject_name(),
+            "amount": f"${plain(least.amount)}",
+            "period": least.get_period_display().lower(),
+        }
+        raise ValidationError({"amount": _("The contract has %(whom)s at %(amount)s %(period)s.") % told})
 
 
 class BudgetPage(SubjectPage):
@@ -224,7 +226,7 @@ class BudgetPage(SubjectPage):
     @display(description=gettext_lazy("Of"))
     def part(self, budget: Budget) -> str:
         """Which calls alone it counts; of end users', leads to what they have left."""
-        words = budget.part().strip() or "all calls"
+        words = budget.part().strip() or _("all calls")
         if not budget.end_user:
             return words
         return format_html('<a href="{}" class="text-link">{}</a>', address(budget.organization_id), words)
@@ -244,7 +246,7 @@ class BudgetPage(SubjectPage):
         """How much of the amount is spent; a soft budget goes past it."""
         used = budget.used_now or Decimal(0)
         if not budget.amount:
-            return ("over", "more") if used else ("far", "-")
+            return ("over", _("more")) if used else ("far", "-")
         spent = 100 * used / budget.amount
         return "over" if spent >= 100 else "near" if spent >= NEAR else "far", f"{spent:,.0f} %"
 
@@ -346,7 +348,7 @@ class HoldPage(Record):
     @display(description=gettext_lazy("Process"))
     def process(self, hold: Any) -> str:
         """The host of the process that made it."""
-        return hold.host or "gone"
+        return hold.host or _("gone")
 
 
 @admin.register(Lease)
@@ -364,12 +366,13 @@ class LeasePage(Record):
     @display(description=gettext_lazy("Kind"))
     def kind(self, lease: Lease) -> str:
         """What it does."""
-        return "worker" if lease.pk == HOUSEKEEPER else "gateway"
+        return _("worker") if lease.pk == HOUSEKEEPER else _("gateway")
 
     @display(description=gettext_lazy("State"), label={"alive": "success", "silent": "warning"})
-    def state(self, lease: Lease) -> str:
+    def state(self, lease: Lease) -> tuple[str, str]:
         """By the time since its last heartbeat."""
-        return "alive" if timezone.now() - lease.heartbeat_at < DEAD_AFTER else "silent"
+        alive = timezone.now() - lease.heartbeat_at < DEAD_AFTER
+        return ("alive", _("alive")) if alive else ("silent", _("silent"))
 
 
 @admin.register(ClosedMonth)
@@ -439,7 +442,7 @@ class RetentionPage(NeverDeleted, Page):
     @display(description=gettext_lazy("Months kept"))
     def kept(self, row: Retention) -> str:
         """Beside the running one."""
-        return "all" if row.months is None else str(row.months)
+        return _("all") if row.months is None else str(row.months)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         """With the last month that was dropped, how many were, and their rows."""
@@ -451,18 +454,23 @@ class RetentionPage(NeverDeleted, Page):
     @display(description=gettext_lazy("Kept since"))
     def oldest(self, row: Any) -> str:
         """From which day on all rows are there."""
-        return f"{first_kept(row.last):%Y-%m-%d}" if row.last else "the beginning"
+        return f"{first_kept(row.last):%Y-%m-%d}" if row.last else _("the beginning")
 
     @display(description=gettext_lazy("Dropped"))
     def dropped(self, row: Any) -> str:
         """How many months, and rows, were dropped so far."""
-        return f"{row.months_gone} months, {row.rows_gone:,} rows" if row.months_gone else "nothing"
+        told = {"months": row.months_gone, "rows": f"{row.rows_gone or 0:,}"}
+        return _("%(months)s months, %(rows)s rows") % told if row.months_gone else _("nothing")
 
     @display(description=gettext_lazy("Months"))
     def plan(self, row: Retention) -> str:
         """What would go by what is saved, and why the others stay."""
         found = [month for month in months() if month.table == row.table]
-        told = [f"{month.first:%Y-%m}: {f'stays, {month.objection}' if month.objection else 'goes'}" for month in found]
+        told = [
+            f"{month.first:%Y-%m}: "
+            + (_("stays, %(why)s") % {"why": _(month.objection)} if month.objection else _("goes"))
+            for month in found
+        ]
         return "; ".join(told) or "-"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -166,13 +167,18 @@ class ReportTags(models.Model):
         models.CharField(max_length=64),
         size=MOST_TAGS,
         verbose_name=gettext_lazy("tags"),
-        help_text=f"Keys of metadata, {MOST_TAGS} at most. The values of each are told apart on Spend and in reports, "
-        "from the month before this one on.",
+        help_text=format_lazy(
+            gettext_lazy(
+                "Keys of metadata, {most} at most. The values of each are told apart on Spend and in reports, "
+                "from the month before this one on."
+            ),
+            most=MOST_TAGS,
+        ),
     )
     rolled_up = models.BooleanField(default=False, db_default=False, editable=False)  # or about to be: see `Mark`
 
     class Meta:
-        verbose_name = verbose_name_plural = "tags of reports"
+        verbose_name = verbose_name_plural = gettext_lazy("tags of reports")
 
     def __str__(self) -> str:
         return f"{self.organization}: {', '.join(self.names)}"

@@ -30,11 +30,11 @@ def part_of(model: str, end_user: str | None) -> str:
     """Which calls alone a budget counts, as words behind whose it is; None: of whichever end user."""
     if end_user is None:
         who = ""
+    elif end_user == "*":
+        who = _(" for each end user")
     else:
-        who = (
-            " for each end user" if end_user == "*" else f" for end user {end_user}" if end_user else " without a user"
-        )
-    return (f" of {model}" if model else "") + who
+        who = _(" for end user %(name)s") % {"name": end_user} if end_user else _(" without a user")
+    return (_(" of %(model)s") % {"model": model} if model else "") + who
 
 
 class Channel(models.TextChoices):
@@ -133,7 +133,9 @@ class Crossing(models.Model):
     def reached(self) -> str:
         """What it came to, in a few words."""
         amount = f"{self.amount.normalize():f} USD"
-        return f"less than {amount} left" if self.period == BALANCE else f"{self.percent} % of {amount}"
+        if self.period == BALANCE:
+            return _("less than %(amount)s left") % {"amount": amount}
+        return _("%(percent)s %% of %(amount)s") % {"percent": self.percent, "amount": amount}
 
     def whom(self) -> str:
         """Whose budget it is, as people read it."""
@@ -182,4 +184,4 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.crossing} to {self.address}"
+        return _("%(crossing)s to %(address)s") % {"crossing": self.crossing, "address": self.address}

@@ -9,7 +9,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import connection, models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 
 class ClosedMonth(models.Model):
@@ -21,7 +22,7 @@ class ClosedMonth(models.Model):
 
     month = models.DateField(
         primary_key=True,
-        help_text=_("Its first day. All months before it are closed as well, and nothing opens them again."),
+        help_text=gettext_lazy("Its first day. All months before it are closed as well, and nothing opens them again."),
     )
     closed_at = models.DateTimeField(db_default=Now(), editable=False)
     closed_by = models.TextField(editable=False)
@@ -39,11 +40,11 @@ class ClosedMonth(models.Model):
         if month is None:
             return
         if month.day != 1:
-            raise ValidationError({"month": "Give the first day of the month."})
+            raise ValidationError({"month": _("Give the first day of the month.")})
         if month_after(month) > _today():
-            raise ValidationError({"month": "This month is not over yet."})
+            raise ValidationError({"month": _("This month is not over yet.")})
         if ClosedMonth.objects.filter(month__gte=month).exists():
-            raise ValidationError({"month": "This month is closed already."})
+            raise ValidationError({"month": _("This month is closed already.")})
 
 
 def _today() -> date:

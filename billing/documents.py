@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from django.template.loader import render_to_string
+from django.utils.translation import ngettext, override
 
 from accounts.exact import plain
 from billing.models import DocumentKind, Statement
@@ -53,12 +54,21 @@ def by_model(document: Statement) -> list[dict[str, Any]]:
 
 def counted(images: int, seconds: int, searches: int) -> str:
     """What was counted beside tokens, in words; "": nothing."""
-    counts = ((images, "image", "images"), (seconds, "second", "seconds"), (searches, "web search", "web searches"))
-    return ", ".join(f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count)
+    counts = (
+        (images, ngettext("%(count)s image", "%(count)s images", images)),
+        (seconds, ngettext("%(count)s second", "%(count)s seconds", seconds)),
+        (searches, ngettext("%(count)s web search", "%(count)s web searches", searches)),
+    )
+    return ", ".join(words % {"count": f"{count:,}"} for count, words in counts if count)
 
 
 def page(document: Statement) -> str:
-    """The document as a page of its own, which loads nothing."""
+    """The document as a page of its own, which loads nothing; in English, whoever asks for it."""
+    with override("en"):
+        return _page(document)
+
+
+def _page(document: Statement) -> str:
     told = {
         "document": document,
         "facts": _facts(document),
@@ -70,7 +80,12 @@ def page(document: Statement) -> str:
 
 
 def pdf(document: Statement) -> bytes:
-    """The document."""
+    """The document; in English, whoever asks for it."""
+    with override("en"):
+        return _pdf(document)
+
+
+def _pdf(document: Statement) -> bytes:
     from fpdf import FPDF  # a second's work, for who makes a document alone
 
     page = FPDF(format="A4")

@@ -16,6 +16,8 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from psycopg.errors import LockNotAvailable
 
 from billing.closings import month_after
@@ -25,8 +27,15 @@ from billing.models import ExportSchedule, KeptTable
 from billing.rollups import KEEP_DAYS, KEEP_SPENT_DAYS, KEEP_TOLD_DAYS, MOST_TOLD, take_mark
 
 DAY = timedelta(days=1)
-BUSY = "it is in use"
-DIFFERS = "its rollups are not what its rows come to"
+BUSY = gettext_noop("it is in use")
+DIFFERS = gettext_noop("its rollups are not what its rows come to")
+OF_THE_DATABASE = (  # what its function says, for who reads it in another language
+    gettext_noop("there is no such month"),
+    gettext_noop("it is to be kept"),
+    gettext_noop("an older one is there"),
+    gettext_noop("it is not closed, or its sums are not kept yet"),
+    gettext_noop("it is not rolled up yet"),
+)
 
 # The months that there are, the oldest first, and about how many rows and bytes each has.
 MONTHS = """
@@ -116,7 +125,7 @@ def objection(table: str, first: date) -> str:
     if not why and table == KeptTable.USAGE:
         for schedule in ExportSchedule.objects.filter(active=True, first__lt=month_after(first)).order_by("name"):
             if next_start(schedule) < month_after(first):
-                return f"the schedule {schedule.name} has not stored it"
+                return _("the schedule %(name)s has not stored it") % {"name": schedule.name}
     return str(why or "")
 
 

@@ -4,21 +4,22 @@
 """
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 
 class FindingKind(models.TextChoices):
     """What does not agree with what."""
 
-    GENERATION = "generation", _("A generation and its postings")
-    BLOCK = "block", _("A block and the ledger")
-    TOUCHED = "touched", _("Rows that only ever grow were changed")
-    BALANCES = "balances", _("Balances and blocks")
-    CLOSED = "closed", _("A closed month and what it was")
-    ROLLUP = "rollup", _("A rollup and what it is made of")
-    REPRICING = "repricing", _("Re-pricing and its postings")
-    PREPAID = "prepaid", _("A balance and its credits")
-    SEALING = "sealing", _("Entries are not sealed")
+    GENERATION = "generation", gettext_lazy("A generation and its postings")
+    BLOCK = "block", gettext_lazy("A block and the ledger")
+    TOUCHED = "touched", gettext_lazy("Rows that only ever grow were changed")
+    BALANCES = "balances", gettext_lazy("Balances and blocks")
+    CLOSED = "closed", gettext_lazy("A closed month and what it was")
+    ROLLUP = "rollup", gettext_lazy("A rollup and what it is made of")
+    REPRICING = "repricing", gettext_lazy("Re-pricing and its postings")
+    PREPAID = "prepaid", gettext_lazy("A balance and its credits")
+    SEALING = "sealing", gettext_lazy("Entries are not sealed")
 
 
 class AuditFinding(models.Model):
@@ -40,7 +41,11 @@ class AuditFinding(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.found} instead of {self.expected}"
+        return _("%(place)s: %(found)s instead of %(expected)s") % {
+            "place": self.place,
+            "found": self.found,
+            "expected": self.expected,
+        }
 
 
 class AuditState(models.Model):

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import F, Q, Sum
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounts.models import Organization
 from billing.models import (
@@ -33,9 +34,9 @@ from billing.models import (
 
 ZERO = Decimal(0)
 MOST_REASON = 500  # characters
-LATER = "Settled after the month was closed; on a later statement"
-EARLIER = "Of earlier months, settled after they were closed"
-ADJUSTED = "Priced anew"
+LATER = gettext_noop("Settled after the month was closed; on a later statement")
+EARLIER = gettext_noop("Of earlier months, settled after they were closed")
+ADJUSTED = gettext_noop("Priced anew")
 BESIDE = ("images", "seconds", "web_searches")  # what is counted beside tokens
 
 

@@ -14,7 +14,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import connection, models
 from django.db.models.functions import Coalesce
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import ApiKey, Organization, Project
 from billing.adjustments import Judgement as Judgement
@@ -82,21 +83,23 @@ class TariffVersion(models.Model):
     marginal = models.BooleanField(
         default=False,
         db_default=False,
-        help_text=_("Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request."),
+        help_text=gettext_lazy(
+            "Of rates by size of prompt: only for its tokens beyond the size. Off: for the whole request."
+        ),
     )
     currency = models.CharField(
         max_length=3,
         default="USD",
         db_default="USD",
-        validators=[RegexValidator(r"\A[A-Z]{3}\Z", "Three capital letters, such as EUR.")],
-        help_text=_("That the rates are in. The books are in dollars."),
+        validators=[RegexValidator(r"\A[A-Z]{3}\Z", gettext_lazy("Three capital letters, such as EUR."))],
+        help_text=gettext_lazy("That the rates are in. The books are in dollars."),
     )
     exchange_rate = models.DecimalField(
         max_digits=10,
         decimal_places=9,
         default=1,
         db_default=1,
-        help_text=_("Dollars that one of the currency is worth, while this version is in force. 1 for USD."),
+        help_text=gettext_lazy("Dollars that one of the currency is worth, while this version is in force. 1 for USD."),
     )
     note = models.CharField(max_length=200, blank=True)
 
@@ -110,40 +113,44 @@ class TariffVersion(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.tariff.slug} from {self.effective_from:%Y-%m-%d %H:%M}"
+        return _("%(slug)s from %(effective_from)s") % {
+            "slug": self.tariff.slug,
+            "effective_from": f"{self.effective_from:%Y-%m-%d %H:%M}",
+        }
 
     def clean(self) -> None:
         """Raises ValidationError for an exchange rate that cannot be."""
         if self.exchange_rate <= 0 or (self.currency == "USD" and self.exchange_rate != 1):
-            raise ValidationError({"exchange_rate": "Above 0, and 1 for USD."})
+            raise ValidationError({"exchange_rate": _("Above 0, and 1 for USD.")})
         if self.currency != "USD" and self.exchange_rate == 1:
-            raise ValidationError({"exchange_rate": f"Say how many dollars one {self.currency} is worth."})
+            words = _("Say how many dollars one %(currency)s is worth.") % {"currency": self.currency}
+            raise ValidationError({"exchange_rate": words})
 
 
 class Item(models.TextChoices):
     """What a rate is for. Token rates are dollars per million tokens, the last four dollars each."""
 
-    INPUT = "input", _("Input tokens")
-    CACHED_INPUT = "cached_input", _("Cached input tokens")
-    CACHE_WRITE_5M = "cache_write_5m", _("Cache writes, 5 minutes")
-    CACHE_WRITE_1H = "cache_write_1h", _("Cache writes, 1 hour")
-    AUDIO_INPUT = "audio_input", _("Audio input tokens")
-    IMAGE_INPUT = "image_input", _("Image input tokens")
-    VIDEO_INPUT = "video_input", _("Video input tokens")
-    OUTPUT = "output", _("Output tokens")
-    REASONING = "reasoning", _("Reasoning tokens")
-    AUDIO_OUTPUT = "audio_output", _("Audio output tokens")
-    IMAGE_OUTPUT = "image_output", _("Image output tokens")
-    REQUEST = "request", _("A request")
-    WEB_SEARCH = "web_search", _("A web search")
-    IMAGE = "image", _("An image made")
-    SECOND = "second", _("A second of sound or video")
+    INPUT = "input", gettext_lazy("Input tokens")
+    CACHED_INPUT = "cached_input", gettext_lazy("Cached input tokens")
+    CACHE_WRITE_5M = "cache_write_5m", gettext_lazy("Cache writes, 5 minutes")
+    CACHE_WRITE_1H = "cache_write_1h", gettext_lazy("Cache writes, 1 hour")
+    AUDIO_INPUT = "audio_input", gettext_lazy("Audio input tokens")
+    IMAGE_INPUT = "image_input", gettext_lazy("Image input tokens")
+    VIDEO_INPUT = "video_input", gettext_lazy("Video input tokens")
+    OUTPUT = "output", gettext_lazy("Output tokens")
+    REASONING = "reasoning", gettext_lazy("Reasoning tokens")
+    AUDIO_OUTPUT = "audio_output", gettext_lazy("Audio output tokens")
+    IMAGE_OUTPUT = "image_output", gettext_lazy("Image output tokens")
+    REQUEST = "request", gettext_lazy("A request")
+    WEB_SEARCH = "web_search", gettext_lazy("A web search")
+    IMAGE = "image", gettext_lazy("An image made")
+    SECOND = "second", gettext_lazy("A second of sound or video")
 
 
 # A class of service; rates for the ordinary one name none.
 service_class = RegexValidator(
     r"\A(?!(?:auto|default|standard)\Z)[a-z0-9_.-]*\Z",
-    "Lower-case letters, digits, '_', '.' and '-'; of the ordinary class, empty.",
+    gettext_lazy("Lower-case letters, digits, '_', '.' and '-'; of the ordinary class, empty."),
 )
 
 
@@ -161,7 +168,10 @@ class Rate(models.Model):
     version = models.ForeignKey(TariffVersion, on_delete=models.CASCADE, related_name="rates")
     item = models.CharField(max_length=16, choices=Item.choices)
     above = models.PositiveIntegerField(
-        "prompts above", default=0, db_default=0, help_text=_("Tokens of the whole prompt, exclusive. 0: of any size.")
+        gettext_lazy("prompts above"),
+        default=0,
+        db_default=0,
+        help_text=gettext_lazy("Tokens of the whole prompt, exclusive. 0: of any size."),
     )
     service_tier = models.CharField(
         max_length=32,
@@ -169,10 +179,14 @@ class Rate(models.Model):
         default="",
         db_default="",
         validators=[service_class],
-        help_text=_("A class of service, such as flex or priority. Empty: the ordinary one."),
+        help_text=gettext_lazy("A class of service, such as flex or priority. Empty: the ordinary one."),
     )
-    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text=_("Empty: unknown."))
-    charge = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text=_("Empty: unknown."))
+    cost = models.DecimalField(
+        max_digits=12, decimal_places=6, null=True, blank=True, help_text=gettext_lazy("Empty: unknown.")
+    )
+    charge = models.DecimalField(
+        max_digits=12, decimal_places=6, null=True, blank=True, help_text=gettext_lazy("Empty: unknown.")
+    )
 
     class Meta:
         constraints = [
@@ -206,7 +220,7 @@ class Terms(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text=_("Of the offers that this is for. Empty: of all."),
+        help_text=gettext_lazy("Of the offers that this is for. Empty: of all."),
     )
     effective_from = models.DateTimeField()
     markup = models.DecimalField(
@@ -215,7 +229,7 @@ class Terms(models.Model):
         decimal_places=2,
         null=True,
         blank=True,
-        help_text=_("Per cent on the provider's cost; each rate is rounded to six decimals."),
+        help_text=gettext_lazy("Per cent on the provider's cost; each rate is rounded to six decimals."),
     )
     price_list = models.ForeignKey(
         Tariff,
@@ -223,12 +237,14 @@ class Terms(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text=_("The tariff whose charges it pays; the cost stays the offer's. Neither: as the tariff says."),
+        help_text=gettext_lazy(
+            "The tariff whose charges it pays; the cost stays the offer's. Neither: as the tariff says."
+        ),
     )
     note = models.CharField(max_length=200, blank=True)
 
     class Meta:
-        verbose_name_plural = _("terms")
+        verbose_name_plural = gettext_lazy("terms")
         constraints = [
             models.UniqueConstraint(
                 fields=["organization", "tariff", "effective_from"], nulls_distinct=False, name="terms_date"
@@ -236,7 +252,7 @@ class Terms(models.Model):
             models.CheckConstraint(
                 condition=models.Q(markup__isnull=True) | models.Q(price_list__isnull=True),
                 name="markup_or_price_list",
-                violation_error_message="Either a mark-up or a price list.",
+                violation_error_message=gettext_lazy("Either a mark-up or a price list."),
             ),
             models.CheckConstraint(
                 condition=models.Q(markup__isnull=True) | models.Q(markup__gte=-100), name="markup_not_below_nothing"
@@ -244,13 +260,17 @@ class Terms(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.organization.slug}: {self.what()} from {self.effective_from:%Y-%m-%d %H:%M}"
+        return _("%(slug)s: %(what)s from %(effective_from)s") % {
+            "slug": self.organization.slug,
+            "what": self.what(),
+            "effective_from": f"{self.effective_from:%Y-%m-%d %H:%M}",
+        }
 
     def what(self) -> str:
         """The price in a few words."""
         if self.markup is not None:
-            return f"cost {self.markup.normalize():+f} %"
-        return "as the tariff says" if self.price_list is None else self.price_list.slug
+            return _("cost %(markup)s %%") % {"markup": f"{self.markup.normalize():+f}"}
+        return _("as the tariff says") if self.price_list is None else self.price_list.slug
 
 
 class Subject(models.Model):
@@ -271,11 +291,11 @@ class Subject(models.Model):
     def clean(self) -> None:
         """Raises ValidationError when key, project and organization do not belong together."""
         if self.project and self.project.organization_id != self.organization_id:
-            raise ValidationError({"project": "This project belongs to another organization."})
+            raise ValidationError({"project": _("This project belongs to another organization.")})
         if self.key and self.key.project.organization_id != self.organization_id:
-            raise ValidationError({"key": "This key belongs to another organization."})
+            raise ValidationError({"key": _("This key belongs to another organization.")})
         if self.key and self.project and self.key.project_id != self.project_id:
-            raise ValidationError({"key": "This key belongs to another project."})
+            raise ValidationError({"key": _("This key belongs to another project.")})
 
     def subject_name(self) -> str:
         """How lists show the subject."""
@@ -287,10 +307,10 @@ class Period(models.TextChoices):
     or for ever.
     """
 
-    DAY = "day", _("A day")
-    WEEK = "week", _("A week")
-    MONTH = "month", _("A month")
-    TOTAL = "total", _("In total")
+    DAY = "day", gettext_lazy("A day")
+    WEEK = "week", gettext_lazy("A week")
+    MONTH = "month", gettext_lazy("A month")
+    TOTAL = "total", gettext_lazy("In total")
 
 
 EACH = "*"  # for an end user: the budget is each one's
@@ -309,14 +329,14 @@ class Budget(Subject):
         blank=True,
         default="",
         db_default="",
-        help_text=_("A slug: counts its calls alone. Empty: all."),
+        help_text=gettext_lazy("A slug: counts its calls alone. Empty: all."),
     )
     end_user = models.CharField(
         max_length=512,
         blank=True,
         default="",
         db_default="",
-        help_text=_(
+        help_text=gettext_lazy(
             "As requests name it in user or safety_identifier: counts its calls alone. "
             "*: each end user has the amount to itself, and those without a name have it together. Empty: all."
         ),
@@ -326,7 +346,7 @@ class Budget(Subject):
     contract = models.BooleanField(
         default=True,
         db_default=True,
-        help_text=_("On: agreed with the organization, whose owners may neither change nor exceed it."),
+        help_text=gettext_lazy("On: agreed with the organization, whose owners may neither change nor exceed it."),
     )
     # The organization's, kept here by the database alone (`billing/sql/zones.sql`): a hold has nothing more to look up.
     time_zone = models.CharField(max_length=64, default="UTC", db_default="UTC", editable=False)
@@ -336,7 +356,9 @@ class Budget(Subject):
         default=near_and_all,
         db_default=near_and_all(),
         blank=True,
-        help_text=_("Percents of the amount, 1 to 1000: when so much is spent the organization's recipients are told."),
+        help_text=gettext_lazy(
+            "Percents of the amount, 1 to 1000: when so much is spent the organization's recipients are told."
+        ),
     )
 
     class Meta:
@@ -364,9 +386,9 @@ class Budget(Subject):
 class Measure(models.TextChoices):
     """What a limit counts: per UTC minute on the database's clock, or open at the moment."""
 
-    REQUESTS = "requests", _("Requests a minute")
-    TOKENS = "tokens", _("Tokens a minute")
-    OPEN = "open", _("Open requests")
+    REQUESTS = "requests", gettext_lazy("Requests a minute")
+    TOKENS = "tokens", gettext_lazy("Tokens a minute")
+    OPEN = "open", gettext_lazy("Open requests")
 
 
 class Limit(Subject):
@@ -476,9 +498,9 @@ class KeptAnswer(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        RUNNING = "running", _("Running")
-        DONE = "done", _("Kept")
-        LOST = "lost", _("Not kept: too long")
+        RUNNING = "running", gettext_lazy("Running")
+        DONE = "done", gettext_lazy("Kept")
+        LOST = "lost", gettext_lazy("Not kept: too long")
 
     id = models.UUIDField(primary_key=True)
     fingerprint = models.UUIDField()
@@ -515,20 +537,20 @@ class KeptShare(models.Model):
 class Status(models.TextChoices):
     """How a generation ended."""
 
-    COMPLETED = "completed", _("Completed")
-    FAILED = "failed", _("Failed")  # the provider, before or after output began
-    CANCELLED = "cancelled", _("Cancelled")  # the client left, its key was revoked, or somebody cut it off
-    ABANDONED = "abandoned", _("Abandoned")  # our process died; what the provider billed is unknown
+    COMPLETED = "completed", gettext_lazy("Completed")
+    FAILED = "failed", gettext_lazy("Failed")  # the provider, before or after output began
+    CANCELLED = "cancelled", gettext_lazy("Cancelled")  # the client left, its key was revoked, or somebody cut it off
+    ABANDONED = "abandoned", gettext_lazy("Abandoned")  # our process died; what the provider billed is unknown
 
 
 class Basis(models.TextChoices):
     """What the charge rests on."""
 
-    REPORTED = "reported", _("Usage reported by the provider")
-    ESTIMATED = "estimated", _("Estimated from what was read and written")
-    NOTHING = "nothing", _("Nothing was done")
-    CAPPED = "capped", _("Capped at the hold and what the budget had left")
-    UNKNOWN = "unknown", _("Unknown: nobody could count it")
+    REPORTED = "reported", gettext_lazy("Usage reported by the provider")
+    ESTIMATED = "estimated", gettext_lazy("Estimated from what was read and written")
+    NOTHING = "nothing", gettext_lazy("Nothing was done")
+    CAPPED = "capped", gettext_lazy("Capped at the hold and what the budget had left")
+    UNKNOWN = "unknown", gettext_lazy("Unknown: nobody could count it")
 
 
 class Usage(models.Model):
@@ -591,7 +613,7 @@ class Usage(models.Model):
     plan = models.JSONField(null=True)  # where it could go and why; see `routing.planning.plan`
 
     class Meta:
-        verbose_name = _("generation")
+        verbose_name = gettext_lazy("generation")
         indexes = [
             models.Index(fields=["organization", "-id"], name="usage_by_organization"),  # console lists, seeding
             models.Index(fields=["key", "-id"], name="usage_by_key"),  # console lists, seeding
@@ -615,7 +637,7 @@ class Quarantined(Usage):
 
     class Meta:
         proxy = True
-        verbose_name = _("quarantined generation")
+        verbose_name = gettext_lazy("quarantined generation")
 
     @property
     def claimed(self) -> dict[str, Any]:
@@ -672,7 +694,7 @@ class LedgerEntry(models.Model):
     late_of = models.DateField(null=True)  # the day it belongs to, when that was in a closed month
 
     class Meta:
-        verbose_name_plural = _("ledger entries")
+        verbose_name_plural = gettext_lazy("ledger entries")
         indexes = [
             models.Index(fields=["generation"], name="ledger_by_generation"),  # reversal, a generation's page
             models.Index(fields=["created_at", "id"], name="ledger_by_date"),  # console lists

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.utils.translation import gettext as _
 from psycopg.types.json import Jsonb
 
 from billing.models import Quarantined, Repricing, TariffVersion
@@ -64,7 +65,7 @@ def judge(row: Quarantined, by: str, *, accept: bool) -> bool:
     """
     found = amounts(row) if accept else None
     if accept and found is None:
-        raise ValueError("there is nothing in it that can be charged")
+        raise ValueError(_("there is nothing in it that can be charged"))
     charge, cost = found or (None, None)
     values: list[Any] = [row.pk, by, accept, Jsonb(row.claimed), charge, cost]
     with connection.cursor() as cursor:

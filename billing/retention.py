@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
 
 LEAST = 3  # months: beyond what rollups are made of, and what a window of a budget begins with
 
@@ -16,8 +17,8 @@ LEAST = 3  # months: beyond what rollups are made of, and what a window of a bud
 class KeptTable(models.TextChoices):
     """What is dropped by the month."""
 
-    USAGE = "usage", _("Generations")
-    ATTEMPT = "attempt", _("Attempts")
+    USAGE = "usage", gettext_lazy("Generations")
+    ATTEMPT = "attempt", gettext_lazy("Attempts")
 
 
 class Retention(models.Model):
@@ -28,11 +29,16 @@ class Retention(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(LEAST)],
-        help_text=f"{LEAST} at least, beside the running one; older ones that are closed are dropped. Empty: all stay.",
+        help_text=format_lazy(
+            gettext_lazy(
+                "{least} at least, beside the running one; older ones that are closed are dropped. Empty: all stay."
+            ),
+            least=LEAST,
+        ),
     )
 
     class Meta:
-        verbose_name_plural = _("retention")
+        verbose_name_plural = gettext_lazy("retention")
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(months__isnull=True) | models.Q(months__gte=LEAST), name="kept_long_enough"

@@ -10,7 +10,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Organization, slug_validator
 from accounts.sealing import open_sealed, seal
@@ -24,31 +25,31 @@ PREFIX = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._-]+)*"
 class Every(models.TextChoices):
     """How long a period is, UTC."""
 
-    DAY = "day", _("Daily")
-    MONTH = "month", _("Monthly")
+    DAY = "day", gettext_lazy("Daily")
+    MONTH = "month", gettext_lazy("Monthly")
 
 
 class StorageKind(models.TextChoices):
     """What kind of place it goes to."""
 
-    FOLDER = "folder", _("A folder below EXPORT_DIR")
-    BUCKET = "bucket", _("A bucket (S3)")
+    FOLDER = "folder", gettext_lazy("A folder below EXPORT_DIR")
+    BUCKET = "bucket", gettext_lazy("A bucket (S3)")
 
 
 class ExportLayout(models.TextChoices):
     """`billing.exports.pages.LAYOUTS`."""
 
-    GENERATIONS = "generations", _("Generations")
-    FOCUS_1_2 = "focus-1.2", _("FOCUS 1.2")
-    FOCUS_1_4 = "focus-1.4", _("FOCUS 1.4")
+    GENERATIONS = "generations", gettext_lazy("Generations")
+    FOCUS_1_2 = "focus-1.2", gettext_lazy("FOCUS 1.2")
+    FOCUS_1_4 = "focus-1.4", gettext_lazy("FOCUS 1.4")
 
 
 class ExportFormat(models.TextChoices):
     """`billing.exports.pages.FORMATS`."""
 
-    CSV = "csv", _("CSV")
-    XLSX = "xlsx", _("XLSX")
-    PARQUET = "parquet", _("Parquet")
+    CSV = "csv", gettext_lazy("CSV")
+    XLSX = "xlsx", gettext_lazy("XLSX")
+    PARQUET = "parquet", gettext_lazy("Parquet")
 
 
 def this_month() -> date:
@@ -68,7 +69,7 @@ class ExportSchedule(models.Model):
         max_length=64,
         unique=True,
         validators=[slug_validator],
-        help_text=_("Of the schedule, and of the folder that its files are in."),
+        help_text=gettext_lazy("Of the schedule, and of the folder that its files are in."),
     )
     organization = models.ForeignKey(
         Organization,
@@ -76,41 +77,46 @@ class ExportSchedule(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text=_("Of this one alone, without what providers take. Empty: of all, with everything."),
+        help_text=gettext_lazy("Of this one alone, without what providers take. Empty: of all, with everything."),
     )
     layout = models.CharField(max_length=16, choices=ExportLayout.choices, default=ExportLayout.GENERATIONS)
     format = models.CharField(max_length=8, choices=ExportFormat.choices, default=ExportFormat.CSV)
     every = models.CharField(max_length=8, choices=Every.choices, default=Every.DAY)
-    first = models.DateField("from", default=this_month, help_text=_("The first day (UTC) that is written."))
+    first = models.DateField("from", default=this_month, help_text=gettext_lazy("The first day (UTC) that is written."))
     kind = models.CharField("to", max_length=8, choices=StorageKind.choices, default=StorageKind.BUCKET)
     endpoint = models.CharField(
-        max_length=300, blank=True, help_text=_("Of a bucket: https://s3.us-east-1.amazonaws.com, or what serves it.")
+        max_length=300,
+        blank=True,
+        help_text=gettext_lazy("Of a bucket: https://s3.us-east-1.amazonaws.com, or what serves it."),
     )
     region = models.CharField(
         max_length=32,
         default="us-east-1",
-        validators=[RegexValidator(r"\A[a-z0-9]+(-[a-z0-9]+)*\Z", "Write it like us-east-1.")],
-        help_text=_("Of a bucket: that its signatures are for."),
+        validators=[RegexValidator(r"\A[a-z0-9]+(-[a-z0-9]+)*\Z", gettext_lazy("Write it like us-east-1."))],
+        help_text=gettext_lazy("Of a bucket: that its signatures are for."),
     )
     bucket = models.CharField(
         max_length=63,
         blank=True,
         validators=[
             RegexValidator(
-                r"\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z", "Lower-case letters, digits, dots and dashes, 3 to 63."
+                r"\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z",
+                gettext_lazy("Lower-case letters, digits, dots and dashes, 3 to 63."),
             )
         ],
     )
     path_style = models.BooleanField(
-        default=False, help_text=_("The bucket stands in the path, not in front of the host's name.")
+        default=False, help_text=gettext_lazy("The bucket stands in the path, not in front of the host's name.")
     )
     prefix = models.CharField(
         max_length=200,
         blank=True,
         validators=[
-            RegexValidator(rf"\A{PREFIX}\Z", "Letters, digits, dots, dashes and underscores, slashes between.")
+            RegexValidator(
+                rf"\A{PREFIX}\Z", gettext_lazy("Letters, digits, dots, dashes and underscores, slashes between.")
+            )
         ],
-        help_text=_("Folders before that of the name, slashes between them."),
+        help_text=gettext_lazy("Folders before that of the name, slashes between them."),
     )
     sealed = models.TextField(blank=True, editable=False)
     hint = models.CharField(max_length=8, blank=True, editable=False)  # the end of the access key's id
@@ -124,13 +130,13 @@ class ExportSchedule(models.Model):
         """Raises ValidationError for what does not go together."""
         wrong: dict[str, str] = {}
         if self.every == Every.MONTH and self.first and self.first.day != 1:
-            wrong["first"] = "A month begins with its first day."
+            wrong["first"] = _("A month begins with its first day.")
         if self.first and self._state.adding and not is_kept(self.first):
-            wrong["first"] = "Not all usage from that day on is kept any more."
+            wrong["first"] = _("Not all usage from that day on is kept any more.")
         if self.kind == StorageKind.BUCKET:
-            wrong |= {name: "A bucket needs one." for name in ("endpoint", "bucket") if not getattr(self, name)}
+            wrong |= {name: _("A bucket needs one.") for name in ("endpoint", "bucket") if not getattr(self, name)}
             if "." in self.bucket and not self.path_style:
-                wrong["path_style"] = "A bucket with a dot in its name stands in the path: no certificate is for it."
+                wrong["path_style"] = _("A bucket with a dot in its name stands in the path: no certificate is for it.")
         if wrong:
             raise ValidationError(wrong)
 
@@ -166,8 +172,8 @@ class StoredExport(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", _("Waiting")
-        STORED = "stored", _("Stored")
+        WAITING = "waiting", gettext_lazy("Waiting")
+        STORED = "stored", gettext_lazy("Stored")
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.ForeignKey(ExportSchedule, on_delete=models.PROTECT, related_name="periods")
@@ -186,7 +192,7 @@ class StoredExport(models.Model):
     stored_at = models.DateTimeField(null=True)
 
     class Meta:
-        verbose_name = _("scheduled export")
+        verbose_name = gettext_lazy("scheduled export")
         constraints = [models.UniqueConstraint(fields=["schedule", "start"], name="one_export_a_period")]
 
     def __str__(self) -> str:

@@ -5,14 +5,14 @@
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy
 
 
 class DocumentKind(models.TextChoices):
     """What a document is."""
 
-    STATEMENT = "statement", _("Statement")
-    CREDIT = "credit", _("Credit note")
+    STATEMENT = "statement", gettext_lazy("Statement")
+    CREDIT = "credit", gettext_lazy("Credit note")
 
 
 class Statement(models.Model):

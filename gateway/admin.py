@@ -10,7 +10,8 @@ from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 
 import gateway.celery  # noqa: F401  # the console sends tasks, by this application
@@ -121,7 +122,9 @@ class OpenRequestPage(HoldPage):
     @display(description="")
     def end(self, hold: Hold) -> str:
         """Leads to where it is cut off."""
-        return format_html('<a class="text-link" href="{}">Cut off</a>', reverse("cut_request", args=[hold.pk]))
+        return format_html(
+            '<a class="text-link" href="{}">{}</a>', reverse("cut_request", args=[hold.pk]), _("Cut off")
+        )
 
 
 @admin.register(StoredFile)
@@ -131,18 +134,18 @@ class FilePage(ReadOnly, Page):
     list_display = ("api_id", "filename", "project", "purpose", "size", "created_at", "expires_at")
     list_filter = ("purpose", ("project__organization", RelatedFilter))
     search_fields = ("filename", "project__slug", "project__organization__slug")
-    search_help_text = "A file's id, name, project or organization"
+    search_help_text = gettext_lazy("A file's id, name, project or organization")
     ordering = ("-id",)
     actions = ()  # deleting is everybody's
     fields = ("api_id", "filename", "project", "key", "purpose", "media_type", "size", "created_at", "expires_at")
     readonly_fields = ("api_id", "size")
 
-    @display(description=_("Id"), ordering="id")
+    @display(description=gettext_lazy("Id"), ordering="id")
     def api_id(self, file: StoredFile) -> str:
         """As clients know it."""
         return file_id(file.id)
 
-    @display(description=_("Size"), ordering="bytes")
+    @display(description=gettext_lazy("Size"), ordering="bytes")
     def size(self, file: StoredFile) -> str:
         """Of the content as it was uploaded."""
         return filesizeformat(file.bytes)

@@ -47,6 +47,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic 
         max_length=provider_secret.MOST,
         help_text=gettext_lazy("Empty: what is stored stays."),
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
+        label=gettext_lazy("Secret"),
     )
 
     class Meta:
@@ -107,11 +108,11 @@ class CredentialRows(Rows):
         if credential._state.adding:
             return "-"
         if not credential.sealed:
-            return "nothing: type it"
+            return _("nothing: type it")
         try:
             credential.secret()
         except CannotOpen:
-            return "cannot be opened: type it again"
+            return _("cannot be opened: type it again")
         return credential.hint if credential.hint == "…" else f"…{credential.hint}"
 
 
@@ -165,7 +166,7 @@ class ProviderPage(Page):
     @display(description=gettext_lazy("Secrets"), ordering="ready")
     def secrets(self, provider: Any) -> str:
         """How many may be sent."""
-        return "none needed" if provider.auth_style == AuthStyle.NONE else str(provider.ready)
+        return _("none needed") if provider.auth_style == AuthStyle.NONE else str(provider.ready)
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         known = {"vendors": [vendor.slug for vendor in (*VENDORS, *SERVICES)], "chosen": request.GET.get("vendor")}
@@ -201,7 +202,9 @@ class ProviderPage(Page):
                 )
         empty = form.instance.credentials.filter(active=True, sealed="").values_list("name", flat=True)
         if form.instance.auth_style != AuthStyle.NONE and empty:
-            moved = "The address changed, so stored secrets were dropped. " if "base_url" in form.changed_data else ""
+            moved = (
+                _("The address changed, so stored secrets were dropped. ") if "base_url" in form.changed_data else ""
+            )
             messages.warning(
                 request, _("%(moved)sType the secret of: %(empty)s.") % {"moved": moved, "empty": ", ".join(empty)}
             )
@@ -214,11 +217,14 @@ def _wrong_with(credential: Credential) -> Iterator[str]:
     """What will not work of a stored secret."""
     try:
         if misfit := credential.misfit():
-            yield f"The stored secret of {credential.name} does not go with the auth style. {misfit} Type it again."
+            yield _("The stored secret of %(name)s does not go with the auth style. %(misfit)s Type it again.") % {
+                "name": credential.name,
+                "misfit": misfit,
+            }
         elif (address := credential.token_address()) and (wrong := objection(address, settings.EGRESS_ALLOW)):
-            yield f"The token endpoint of {credential.name}: {wrong}"
+            yield _("The token endpoint of %(name)s: %(wrong)s") % {"name": credential.name, "wrong": wrong}
     except CannotOpen:
-        yield f"The stored secret of {credential.name} cannot be opened: type it again."
+        yield _("The stored secret of %(name)s cannot be opened: type it again.") % {"name": credential.name}
 
 
 class ModelList(KeptList):
@@ -298,7 +304,9 @@ class ModelPage(Page):
         """A mark where active offers have none."""
         if not model.unpriced:
             return None
-        return "unknown" if model.unpriced == model.offered else f"unknown of {model.unpriced}"
+        if model.unpriced == model.offered:
+            return _("unknown")
+        return _("unknown of %(count)s") % {"count": model.unpriced}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeptList]:
         return ModelList

@@ -13,6 +13,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from accounts.keys import digest, digests
 from accounts.models import Invitation, Membership, Organization, User
@@ -46,18 +47,18 @@ def may_invite(user: User) -> QuerySet[Organization]:
 def offer(by: User, organization: Organization, email: str, role: str) -> tuple[Invitation, str]:
     """An invitation and its token. Raises `CannotInvite`."""
     if not may_invite(by).filter(pk=organization.pk).exists():
-        raise CannotInvite("This is not yours to offer.")
+        raise CannotInvite(_("This is not yours to offer."))
     with connection.cursor() as cursor:  # who invites to it at the same time waits, and meets the bound
         cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"invitations {organization.pk}"])
     if Membership.objects.filter(organization=organization, user__email__iexact=email).exists():
-        raise CannotInvite("This person is a member already.")
+        raise CannotInvite(_("This person is a member already."))
     now = timezone.now()
     Invitation.objects.filter(organization=organization, created_at__lt=now - KEPT_FOR).delete()
     if (
         Invitation.objects.filter(organization=organization, created_at__gt=now - timedelta(days=1)).count()
         >= MOST_A_DAY
     ):
-        raise CannotInvite(f"{MOST_A_DAY} were invited within a day. Wait for a day.")
+        raise CannotInvite(_("%(most)s were invited within a day. Wait for a day.") % {"most": MOST_A_DAY})
     # Another one takes the place of those that are open.
     Invitation.objects.filter(open_now(), organization=organization, email__iexact=email).update(revoked_at=now)
     token = token_urlsafe(32)

@@ -6,6 +6,7 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.db import connection
 from django.db.models.signals import post_save
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
 
 from accounts.models import SignedIn, User
 
@@ -95,7 +96,7 @@ def device_name(user_agent: str) -> str:
 
     browser = first(
         (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari")),
-        "A program",
+        _("A program"),
     )
     system = first(
         (
@@ -104,4 +105,4 @@ def device_name(user_agent: str) -> str:
         ),
         "",
     )
-    return f"{browser} on {system}" if system else browser
+    return _("%(browser)s on %(system)s") % {"browser": browser, "system": system} if system else browser

@@ -5,6 +5,7 @@
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext as _
 
 
 class Reconciliation(models.Model):
@@ -24,7 +25,11 @@ class Reconciliation(models.Model):
     price = models.DecimalField(max_digits=30, decimal_places=12)
 
     def __str__(self) -> str:
-        return f"{self.provider}, {self.first} to {self.last}"
+        return _("%(provider)s, %(first)s to %(last)s") % {
+            "provider": self.provider,
+            "first": self.first,
+            "last": self.last,
+        }
 
 
 class ReconciliationLine(models.Model):

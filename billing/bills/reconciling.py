@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.utils.translation import gettext as _
 
 from billing.bills.files import BadBill, Bill, Form, model_name, read
 from billing.bills.gaps import Cell, Line, Side, compare
@@ -94,7 +95,10 @@ def booked(
         cursor.execute(CALLS, bounds)
         rows = cursor.fetchall()
         if len(rows) > MOST_CALLS:
-            raise BadBill(f"There are more than {MOST_CALLS:,} calls of these days: compare fewer days at once.")
+            raise BadBill(
+                _("There are more than %(most_calls)s calls of these days: compare fewer days at once.")
+                % {"most_calls": f"{MOST_CALLS:,}"}
+            )
         for *place, number in rows:
             calls[cell(*place)] = calls.get(cell(*place), 0) + number
         cursor.execute(LINES, bounds)
@@ -139,9 +143,12 @@ def compared(
     bill = read(form, files)
     first, last = days or bill.days
     if days and not first <= bill.days[0] <= bill.days[1] <= last:
-        raise BadBill(f"It has days beside those that were asked for: from {bill.days[0]} to {bill.days[1]}.")
+        raise BadBill(
+            _("It has days beside those that were asked for: from %(first)s to %(last)s.")
+            % {"first": bill.days[0], "last": bill.days[1]}
+        )
     if not (is_kept(first) and is_kept(first, KeptTable.ATTEMPT)):
-        raise BadBill("Not all usage and attempts of these days are kept any more.")
+        raise BadBill(_("Not all usage and attempts of these days are kept any more."))
     books = booked(provider, first, last, bill=bill, form=form, credentials=credentials)
     lines = compare(bill.cells, books, bill.told)
     told = [f"{name[:200]} {hashlib.sha256(data).hexdigest()}" for name, data in files]

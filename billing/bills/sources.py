@@ -11,7 +11,8 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.sealing import open_sealed, seal
 from billing.bills.files import MOST_DAYS, Form
@@ -22,8 +23,8 @@ from billing.retention import KeptTable, is_kept
 class BillForm(models.TextChoices):
     """Whose API it is."""
 
-    OPENAI = Form.OPENAI.value, _("OpenAI: usage and costs")
-    ANTHROPIC = Form.ANTHROPIC.value, _("Anthropic: usage and cost report")
+    OPENAI = Form.OPENAI.value, gettext_lazy("OpenAI: usage and costs")
+    ANTHROPIC = Form.ANTHROPIC.value, gettext_lazy("Anthropic: usage and cost report")
 
 
 class BillSource(models.Model):
@@ -36,7 +37,7 @@ class BillSource(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     provider = models.CharField(max_length=64, unique=True)
     form = models.CharField(max_length=16, choices=BillForm.choices, default=BillForm.OPENAI)
-    endpoint = models.CharField(max_length=300, help_text=_("Such as https://api.openai.com/v1."))
+    endpoint = models.CharField(max_length=300, help_text=gettext_lazy("Such as https://api.openai.com/v1."))
     sealed = models.TextField(blank=True, editable=False)
     hint = models.CharField(max_length=8, blank=True, editable=False)  # the last four characters
 
@@ -66,11 +67,11 @@ class BillFetch(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", _("Waiting for a worker")
-        RUNNING = "running", _("Running")
-        STOPPED = "stopped", _("Stopped")
-        FAILED = "failed", _("Failed")
-        DONE = "done", _("Compared")
+        WAITING = "waiting", gettext_lazy("Waiting for a worker")
+        RUNNING = "running", gettext_lazy("Running")
+        STOPPED = "stopped", gettext_lazy("Stopped")
+        FAILED = "failed", gettext_lazy("Failed")
+        DONE = "done", gettext_lazy("Compared")
 
     source = models.ForeignKey(BillSource, on_delete=models.CASCADE, related_name="fetches")
     first = models.DateField("from")
@@ -86,10 +87,10 @@ class BillFetch(models.Model):
     made = models.ForeignKey(Reconciliation, on_delete=models.SET_NULL, null=True, related_name="+", editable=False)
 
     class Meta:
-        verbose_name_plural = _("bill fetches")
+        verbose_name_plural = gettext_lazy("bill fetches")
 
     def __str__(self) -> str:
-        return f"{self.source}, {self.first} to {self.last}"
+        return _("%(source)s, %(first)s to %(last)s") % {"source": self.source, "first": self.first, "last": self.last}
 
     def clean(self) -> None:
         """Raises ValidationError for no days, too many, days that are not over, and days that are not kept."""
@@ -97,13 +98,13 @@ class BillFetch(models.Model):
             return
         today: date = timezone.now().date()
         if self.last < self.first:
-            raise ValidationError({"last": "It ends before it begins."})
+            raise ValidationError({"last": _("It ends before it begins.")})
         if (self.last - self.first).days >= MOST_DAYS:
-            raise ValidationError({"last": f"At most {MOST_DAYS} days."})
+            raise ValidationError({"last": _("At most %(most)s days.") % {"most": MOST_DAYS}})
         if self.last >= today:
-            raise ValidationError({"last": "This day is not over yet."})
+            raise ValidationError({"last": _("This day is not over yet.")})
         if not (is_kept(self.first) and is_kept(self.first, KeptTable.ATTEMPT)):
-            raise ValidationError({"first": "Not all usage and attempts of these days are kept any more."})
+            raise ValidationError({"first": _("Not all usage and attempts of these days are kept any more.")})
 
 
 class BillPage(models.Model):
@@ -112,8 +113,8 @@ class BillPage(models.Model):
     class Part(models.TextChoices):
         """One of the two files of a vendor's bill."""
 
-        USAGE = "usage", _("Usage")
-        COST = "cost", _("Cost")
+        USAGE = "usage", gettext_lazy("Usage")
+        COST = "cost", gettext_lazy("Cost")
 
     fetch = models.ForeignKey(BillFetch, on_delete=models.CASCADE, related_name="pages")
     part = models.CharField(max_length=8, choices=Part.choices)

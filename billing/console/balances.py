@@ -43,24 +43,34 @@ class CreditForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         widget=UnfoldAdminTextInputWidget,
         help_text=gettext_lazy("The organization's slug."),
         strip=True,
+        label=gettext_lazy("Organization"),
     )
-    kind = forms.ChoiceField(choices=[(kind.value, kind.label) for kind in GIVABLE], widget=UnfoldAdminSelectWidget)
+    kind = forms.ChoiceField(
+        choices=[(kind.value, kind.label) for kind in GIVABLE],
+        widget=UnfoldAdminSelectWidget,
+        label=gettext_lazy("Kind"),
+    )
     amount = forms.DecimalField(
         widget=UnfoldAdminDecimalFieldWidget,
         help_text=gettext_lazy("Dollars. Below 0 an adjustment takes what is neither spent nor held."),
+        label=gettext_lazy("Amount"),
     )
     reference = forms.CharField(
         max_length=200,
         widget=UnfoldAdminTextInputWidget,
         strip=True,
         help_text=gettext_lazy("Of the payment or the reason; each counts once for an organization."),
+        label=gettext_lazy("Reference"),
     )
     expires_at = forms.DateTimeField(
         required=False,
         widget=UnfoldAdminTextInputWidget,
         help_text=gettext_lazy("UTC, as 2027-01-01 00:00. Empty: never. What is left then is taken within a minute."),
+        label=gettext_lazy("Expires at"),
     )
-    note = forms.CharField(required=False, max_length=200, widget=UnfoldAdminTextInputWidget, strip=True)
+    note = forms.CharField(
+        required=False, max_length=200, widget=UnfoldAdminTextInputWidget, strip=True, label=gettext_lazy("Note")
+    )
     begin = forms.BooleanField(
         required=False,
         label=gettext_lazy("Make it prepaid"),
@@ -217,6 +227,9 @@ def credits(prepaid: Prepaid) -> dict[str, Any]:
         for one in Credit.objects.filter(organization=prepaid.pk).order_by("-pk")[:SHOWN]
     ]
     return {
-        "headers": ["Moved (UTC)", "Kind", "Dollars", "Left", "Expires (UTC)", "Reference", "Note", "By"],
+        "headers": [
+            *(_("Moved (UTC)"), _("Kind"), _("Dollars"), _("Left"), _("Expires (UTC)"), _("Reference"), _("Note")),
+            _("By"),
+        ],
         "rows": rows,
     }

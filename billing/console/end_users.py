@@ -18,11 +18,12 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from accounts.console import money, number, sees_books
 from accounts.models import Organization
 from billing.alerts import NEAR
-from billing.console.spend import Asked, NoSuch, asked_for, change
+from billing.console.spend import NO_RANGE, NONE, Asked, NoSuch, asked_for, change
 from billing.models import EACH, Budget, Period
 from billing.spending import SHOWN, Line, Sums, lines
 
@@ -58,7 +59,7 @@ def page(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     context: dict[str, Any] = {
         **admin.site.each_context(request),
-        "title": "End users",
+        "title": _("End users"),
         "typed": {name: request.GET.get(name, "") for name in ("from", "to", "organization", "end_user")},
     }
     if not request.GET.get("organization", "").strip():
@@ -66,7 +67,7 @@ def page(request: HttpRequest) -> HttpResponse:
     try:
         asked = asked_for(request.GET.dict(), ("end_user",), timezone.now().date())
     except ValueError:
-        context["wrong"] = "The range of time is not one. Write days as 2026-01-31, three years at most."
+        context["wrong"] = NO_RANGE
     except NoSuch as error:
         context["wrong"] = str(error)
     else:
@@ -110,8 +111,9 @@ def _budgets(organization: UUID, names: Sequence[str]) -> dict[str, list[dict[st
                 "link": reverse("admin:billing_budget_change", args=[id]),
                 "name": " ".join(
                     word
-                    for word in (str(Period(period).label), f"of {model}" if model else "", f"at {whom}" if whom else "",
-                                 "" if hard else "(soft)")
+                    for word in (str(Period(period).label), _("of %(model)s") % {"model": model} if model else "",
+                                 _("at %(whom)s") % {"whom": whom} if whom else "",
+                                 "" if hard else _("(soft)"))
                     if word
                 ),
                 "amount": money(amount),
@@ -127,7 +129,7 @@ def _budgets(organization: UUID, names: Sequence[str]) -> dict[str, list[dict[st
 def _user(asked: Asked, line: Line, budgets: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     sums, value = line.sums, line.meant[0]
     return {
-        "name": line.names[0] or "(none)",
+        "name": line.names[0] or NONE,
         "link": f"{reverse('spend')}?{asked.within('end_user', value).query()}" if value else "",
         "requests": number(sums.requests),
         "tokens": number(sums.prompt_tokens + sums.completion_tokens),

@@ -11,7 +11,8 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_time
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.contrib.filters.forms import RangeDateTimeForm
 
@@ -84,7 +85,7 @@ class TimeFilter(FieldListFilter):
 
     def __init__(self, field: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().__init__(field, request, *args, **kwargs)
-        self.title = "time (UTC)"
+        self.title = _("time (UTC)")
         self.asked = {name: request.GET.get(name, "") for name in TIME_INPUTS}
 
     def expected_parameters(self) -> list[str | None]:
@@ -117,7 +118,7 @@ class ChosenFilter(DropdownFilter):
         value = self.value()
         if not value:
             return queryset
-        if value not in {choice for choice, _ in self.lookup_choices}:
+        if value not in {choice for choice, _name in self.lookup_choices}:
             return queryset.none()
         return self.narrow(queryset, value)
 
@@ -129,12 +130,13 @@ class ChosenFilter(DropdownFilter):
 class StatusFilter(ChosenFilter):
     """By how they ended."""
 
-    title = parameter_name = "status"
+    title = gettext_lazy("status")
+    parameter_name = "status"
     BAD = "bad"
     FAILED = (Status.FAILED, Status.ABANDONED)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [*Status.choices, (self.BAD, "Failed or abandoned")]
+        return [*Status.choices, (self.BAD, _("Failed or abandoned"))]
 
     def narrow(self, generations: QuerySet[Usage], value: str) -> QuerySet[Usage]:
         """Those that ended so."""
@@ -146,7 +148,8 @@ class StatusFilter(ChosenFilter):
 class BasisFilter(ChosenFilter):
     """By what the charge rests on."""
 
-    title = parameter_name = "basis"
+    title = gettext_lazy("basis")
+    parameter_name = "basis"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         return Basis.choices
@@ -157,7 +160,7 @@ class OddFilter(ChosenFilter):
     given.
     """
 
-    title = _("what is odd")
+    title = gettext_lazy("what is odd")
     parameter_name = "odd"
     UNPRICED, SLOW = "unpriced", "slow"
 
@@ -174,7 +177,8 @@ class OddFilter(ChosenFilter):
 class OrganizationFilter(ChosenFilter):
     """By tenant, of whom there may be thousands: the browser asks for those whose slug begins as typed."""
 
-    title = parameter_name = "organization"
+    title = gettext_lazy("organization")
+    parameter_name = "organization"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         self.asked = {"request": request, "model_admin": model_admin}
@@ -201,7 +205,8 @@ class OrganizationFilter(ChosenFilter):
 class ProjectFilter(ChosenFilter):
     """By project; on offer are those of the chosen organization."""
 
-    title = parameter_name = "project"
+    title = gettext_lazy("project")
+    parameter_name = "project"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         asked = asked_for(request, organization="organization", project="pk")
@@ -217,7 +222,8 @@ class ProjectFilter(ChosenFilter):
 class KeyFilter(ChosenFilter):
     """By key; on offer are those of the chosen project."""
 
-    title = parameter_name = "key"
+    title = gettext_lazy("key")
+    parameter_name = "key"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         asked = ApiKey.objects.filter(asked_for(request, project="project", key="pk"))
@@ -253,33 +259,35 @@ class NameFilter(TextFilter):
 class ModelFilter(NameFilter):
     """By the model's public name."""
 
-    title = parameter_name = "model"
+    title = gettext_lazy("model")
+    parameter_name = "model"
 
 
 class ProviderFilter(NameFilter):
     """By the provider's slug."""
 
-    title = parameter_name = "provider"
+    title = gettext_lazy("provider")
+    parameter_name = "provider"
 
 
 class EndUserFilter(NameFilter):
     """By whom the client acts for, as requests name him."""
 
-    title = _("end user")
+    title = gettext_lazy("end user")
     parameter_name = "end_user"
 
 
 class AppFilter(NameFilter):
     """By the application that called, as it names itself."""
 
-    title = _("application")
+    title = gettext_lazy("application")
     parameter_name = "app"
 
 
 class MetadataFilter(NameFilter):
     """By what the client sent along: a pair as `name=value`, or a name alone."""
 
-    title = _("metadata (name=value)")
+    title = gettext_lazy("metadata (name=value)")
     parameter_name = "metadata"
 
     def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:
@@ -293,7 +301,7 @@ class MetadataFilter(NameFilter):
 class SessionFilter(NameFilter):
     """By the session or conversation that the client says in its metadata, under any of the usual names."""
 
-    title = _("session")
+    title = gettext_lazy("session")
     parameter_name = "session"
 
     def narrow(self, generations: QuerySet[Usage], text: str) -> QuerySet[Usage]:

@@ -74,7 +74,7 @@ class GenerationPage(Record):
         "duration",
         "speed",
     )
-    search_help_text = "Generation id or request id"
+    search_help_text = gettext_lazy("Generation id or request id")
     list_filter = (
         ("created_at", TimeFilter),
         OrganizationFilter,
@@ -459,4 +459,4 @@ def postings(usage: Usage, entries: Iterable[LedgerEntry]) -> dict[str, Any]:
         )
         for entry in entries
     ]
-    return {"headers": ["Posted", "Kind", "Debit", "Credit", "Amount"], "rows": rows}
+    return {"headers": [_("Posted"), _("Kind"), _("Debit"), _("Credit"), _("Amount")], "rows": rows}

@@ -17,7 +17,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.contrib.filters.forms import RangeDateForm
 from unfold.decorators import display
 
@@ -56,7 +57,7 @@ def asked_for(request: HttpRequest) -> Postings | None:
         return None
     account = asked["account"] or None
     if account and account.startswith(OWNED):
-        kind, _, slug = account.partition(":")
+        kind, _colon, slug = account.partition(":")
         whose = Organization.objects.filter(slug=slug).values_list("pk", flat=True).first()
         account, organization = f"{kind}:{whose or slug}", organization or whose
     if first is None and last is None:
@@ -81,7 +82,7 @@ class DayFilter(FieldListFilter):
 
     def __init__(self, field: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().__init__(field, request, *args, **kwargs)
-        self.title = "day (UTC)"
+        self.title = _("day (UTC)")
         self.asked = {name: request.GET.get(name, "") for name in DAYS}
 
     def expected_parameters(self) -> list[str | None]:
@@ -186,22 +187,22 @@ class LedgerPage(Record):
             chunks, headers["Content-Encoding"] = gzipped(chunks), "gzip"
         return StreamingHttpResponse(in_thread(chunks), content_type="text/csv; charset=utf-8", headers=headers)
 
-    @display(description=_("Debit"))
+    @display(description=gettext_lazy("Debit"))
     def debit_shown(self, entry: Any) -> str:
         """The account, a tenant by its slug."""
         return account(entry.debit, entry)
 
-    @display(description=_("Credit"))
+    @display(description=gettext_lazy("Credit"))
     def credit_shown(self, entry: Any) -> str:
         """The account, a tenant by its slug."""
         return account(entry.credit, entry)
 
-    @display(description=_("Amount"))
+    @display(description=gettext_lazy("Amount"))
     def amount_shown(self, entry: LedgerEntry) -> str:
         """With its currency."""
         return f"{plain(entry.amount)} {entry.currency}"
 
-    @display(description=_("Generation"))
+    @display(description=gettext_lazy("Generation"))
     def generation_link(self, entry: LedgerEntry) -> str:
         """Leads to the generation, when there is one."""
         if entry.generation is None:
@@ -218,11 +219,11 @@ def account(name: str, entry: Any) -> str:
 def comes_to(asked: Postings) -> dict[str, Any]:
     """What the template is told of what is filtered: a table by account, and what is not in it yet."""
     accounts, left_out = asked.sums()
-    headers = ["Account", "Debit", "Credit", "Debit less credit", "Entries"]
+    headers = [_("Account"), _("Debit"), _("Credit"), _("Debit less credit"), _("Entries")]
     balances = any(one.balance is not None for one in accounts)
     rows = [_row(one, balances) for one in accounts]
     return {
-        "sums": {"headers": [*headers, "Balance at the end"] if balances else headers, "rows": rows},
+        "sums": {"headers": [*headers, _("Balance at the end")] if balances else headers, "rows": rows},
         "left_out": left_out,
         "cut": len(accounts) == MOST_ACCOUNTS,
     }
@@ -231,7 +232,7 @@ def comes_to(asked: Postings) -> dict[str, Any]:
 def _row(one: Account, balances: bool) -> tuple[str, ...]:
     name = one.name
     if name.startswith(OWNED):
-        kind, _, whose = name.partition(":")
+        kind, _colon, whose = name.partition(":")
         slug = Organization.objects.filter(pk=whose).values_list("slug", flat=True).first()
         name = f"{kind}:{slug}" if slug else name
     row = (name, dollars(one.debit), dollars(one.credit), dollars(one.debit - one.credit), f"{one.entries:,}")

@@ -43,7 +43,7 @@ class ProposalPage(NeverDeleted, Page):
     def prices(self, proposal: PriceProposal) -> str:
         """All of them, a line each."""
         lines = ((rate_name(item, above), cost, charge) for item, above, cost, charge in proposal.rates)
-        return format_html_join("", "{}: cost {}, charge {}<br>", lines)
+        return format_html_join("", _("{}: cost {}, charge {}<br>"), lines)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

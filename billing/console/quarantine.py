@@ -26,10 +26,11 @@ OPEN = "open"
 class DecisionFilter(DropdownFilter):
     """By what was said to them."""
 
-    title = parameter_name = "decision"
+    title = gettext_lazy("decision")
+    parameter_name = "decision"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(OPEN, "Not decided"), *Judgement.Decision.choices]
+        return [(OPEN, _("Not decided")), *Judgement.Decision.choices]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         value = self.value()
@@ -50,7 +51,7 @@ class QuarantinePage(Record):
     change_form_outer_after_template = "admin/billing/quarantined/judge.html"
     fields = (
         *("generation", "created_at", "organization_slug", "provider", "upstream_model", "upstream_id", "basis"),
-        *("counted", "said", "claim", "charged", "cost", "would_be", "would_cost", "decided", "decided_by"),
+        *("counted", "said", "claim", "charged", "cost", "would_be", "would_cost", "decision_shown", "decided_by"),
     )
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -91,7 +92,7 @@ class QuarantinePage(Record):
         else:
             if done:
                 self.log_change(request, row, "Accepted the claim." if accept else "Dismissed the claim.")
-                messages.success(request, "Accepted: the difference is posted." if accept else "Dismissed.")
+                messages.success(request, _("Accepted: the difference is posted.") if accept else _("Dismissed."))
             else:
                 messages.error(request, _("Somebody has decided on it meanwhile. Nothing was changed."))
         return redirect("admin:billing_quarantined_change", generation)
@@ -112,12 +113,12 @@ class QuarantinePage(Record):
     def claim(self, row: Quarantined) -> str:
         """Tokens in and out, where they are counts."""
         tokens = tokens_of(row)
-        return format_html("{} + {}", number(tokens.prompt), number(tokens.completion)) if tokens else "no counts"
+        return format_html("{} + {}", number(tokens.prompt), number(tokens.completion)) if tokens else _("no counts")
 
     @display(description=gettext_lazy("As the provider said it"))
     def said(self, row: Quarantined) -> str:
         """Shortened."""
-        said = row.claimed.get("said", "not kept")
+        said = row.claimed.get("said", _("not kept"))
         if not isinstance(said, dict):
             return str(said)
         return ", ".join(f"{name}: {value}" for name, value in said.items())
@@ -147,7 +148,13 @@ class QuarantinePage(Record):
     @display(description=gettext_lazy("Decision"), label={"accepted": "success", "dismissed": "info", OPEN: "warning"})
     def decided(self, row: Any) -> tuple[str, str]:
         """What somebody said."""
-        return (row.decision, row.decision.title()) if row.decision else (OPEN, "Not decided")
+        words = {OPEN: _("Not decided"), "accepted": _("Accepted"), "dismissed": _("Dismissed")}
+        return row.decision or OPEN, words[row.decision or OPEN]
+
+    @display(description=gettext_lazy("Decision"))
+    def decision_shown(self, row: Any) -> str:
+        """The same on the page."""
+        return str(self.decided(row)[1])
 
     @display(description=gettext_lazy("Decided by"))
     def decided_by(self, row: Any) -> str:

@@ -138,7 +138,8 @@ def sums(run: Repricing) -> dict[str, Any]:
     everyone = {name: sum((row[name] for row in found), Decimal(0)) for name in names}
     return {
         "headers": [
-            *("Organization", "Generations", "Left as they are", "Charge", "Would be", "Difference", "Cost difference")
+            *(_("Organization"), _("Generations"), _("Left as they are"), _("Charge"), _("Would be"), _("Difference")),
+            _("Cost difference"),
         ],
         "rows": [
             [
@@ -150,6 +151,6 @@ def sums(run: Repricing) -> dict[str, Any]:
                 money(row["new"] - row["charge"]),
                 money(row["new_cost"] - row["cost"]),
             ]
-            for name, row in [*lines, ("All", everyone)]
+            for name, row in [*lines, (_("All"), everyone)]
         ],
     }

@@ -22,6 +22,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.console import dollars, money, number, sees_books
 from accounts.exact import plain
@@ -59,8 +60,20 @@ MOST_BARS = 62  # days; what is longer is drawn by month
 # What a group is told apart by next, once it is chosen.
 DEEPER = ("organization", "project", "key", "model", "provider", "day")
 OF_GENERATIONS = ("organization", "project", "key", "model", "provider", "end_user", "metadata")
-TITLES = {name: name.replace("_", " ").capitalize() for name in DIMENSIONS}
-HEADS = TITLES | {"month": "Month (UTC)", "day": "Day (UTC)"}
+TITLES = {
+    "organization": gettext_lazy("Organization"),
+    "project": gettext_lazy("Project"),
+    "key": gettext_lazy("Key"),
+    "model": gettext_lazy("Model"),
+    "provider": gettext_lazy("Provider"),
+    "end_user": gettext_lazy("End user"),
+    "tag": gettext_lazy("Tag"),
+    "month": gettext_lazy("Month"),
+    "day": gettext_lazy("Day"),
+}
+HEADS = TITLES | {"month": gettext_lazy("Month (UTC)"), "day": gettext_lazy("Day (UTC)")}
+NO_RANGE = gettext_lazy("The range of time is not one. Write days as 2026-01-31, three years at most.")
+NONE = gettext_lazy("(none)")
 LONGEST = 512  # characters of a name that is looked for: an end user's, or a value's
 MOST_SUGGESTED = 50  # tags
 
@@ -154,18 +167,18 @@ def _whose(asked: Mapping[str, str]) -> Whose:
     if asked["organization"] and organization is None:
         organization = Organization.objects.filter(slug=asked["organization"]).values_list("pk", flat=True).first()
         if organization is None:
-            raise NoSuch(f"There is no organization {asked['organization']}.")
+            raise NoSuch(_("There is no organization %(value)s.") % {"value": asked["organization"]})
     if (asked["project"] and project is None) or (asked["key"] and key is None):
-        raise NoSuch("There is no such project or key.")
+        raise NoSuch(_("There is no such project or key."))
     if key is not None:
         of_key = ApiKey.objects.filter(pk=key).values_list("project", flat=True).first()
         if of_key is None or project not in (None, of_key):
-            raise NoSuch("There is no such key.")
+            raise NoSuch(_("There is no such key."))
         project = of_key
     if project is not None:
         of_project = Project.objects.filter(pk=project).values_list("organization", flat=True).first()
         if of_project is None or organization not in (None, of_project):
-            raise NoSuch("There is no such project.")
+            raise NoSuch(_("There is no such project."))
         organization = of_project
     texts = {name: asked[name].replace("\0", "") or None for name in ("model", "provider", "end_user", "tag", "value")}
     return Whose(organization, project, key, **texts)
@@ -186,16 +199,14 @@ def page(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     context: dict[str, Any] = {
         **admin.site.each_context(request),
-        "title": "Spend",
+        "title": _("Spend"),
         "typed": {name: request.GET.get(name, "") for name in TYPED},
         "age": _age(now),
     }
     try:
         asked = asked_for(request.GET.dict(), request.GET.getlist("by"), now.date())
     except ValueError:
-        return _nothing(
-            request, context, "The range of time is not one. Write days as 2026-01-31, three years at most."
-        )
+        return _nothing(request, context, str(NO_RANGE))
     except NoSuch as error:
         return _nothing(request, context, str(error))
     return TemplateResponse(request, "admin/spend.html", {**context, **_shown(asked, request, now)})
@@ -268,10 +279,10 @@ def _choices(asked: Asked | None, now: datetime) -> dict[str, Any]:
     this = today.replace(day=1)
     last = this - timedelta(days=1)
     ranges = [
-        ("This month", Days(this, today)),
-        ("Last month", Days(last.replace(day=1), last)),
-        ("Last 30 days", Days(today - timedelta(days=29), today)),
-        ("This year", Days(today.replace(month=1, day=1), today)),
+        (_("This month"), Days(this, today)),
+        (_("Last month"), Days(last.replace(day=1), last)),
+        (_("Last 30 days"), Days(today - timedelta(days=29), today)),
+        (_("This year"), Days(today.replace(month=1, day=1), today)),
     ]
     held = asked or Asked(ranges[0][1], Whose(), ("organization",))
     return {
@@ -293,7 +304,7 @@ def _chosen(asked: Asked) -> list[dict[str, str]]:
         chosen.append(
             {
                 "name": name,
-                "title": f"Tag {asked.whose.tag}" if name == "value" else TITLES[name],
+                "title": _tag(asked) if name == "value" else str(TITLES[name]),
                 "value": str(row or value),
                 "given": str(value),
                 "query": asked.without(name).query(),
@@ -303,33 +314,42 @@ def _chosen(asked: Asked) -> list[dict[str, str]]:
 
 
 def _head(asked: Asked, name: str) -> str:
-    return f"Tag {asked.whose.tag}" if name == "tag" else HEADS[name]
+    return _tag(asked) if name == "tag" else str(HEADS[name])
+
+
+def _tag(asked: Asked) -> str:
+    return _("Tag %(name)s") % {"name": asked.whose.tag}
 
 
 def _age(now: datetime) -> dict[str, Any]:
     """Until when the rollups are, in words, and whether that is longer ago than it should be."""
     until = rolled_up_until()
     if until is None:
-        return {"text": "Nothing has been rolled up yet.", "late": True}
-    return {"text": f"Usage until {until:%Y-%m-%d %H:%M:%S} UTC.", "late": now - until > LATE}
+        return {"text": _("Nothing has been rolled up yet."), "late": True}
+    words = _("Usage until %(moment)s UTC.") % {"moment": f"{until:%Y-%m-%d %H:%M:%S}"}
+    return {"text": words, "late": now - until > LATE}
 
 
 def _figures(total: Sums) -> list[dict[str, str]]:
     tokens = total.prompt_tokens + total.completion_tokens
-    share = f"{100 * total.margin / total.charge:,.1f} % of the charge" if total.charge else ""
+    share = ""
+    if total.charge:
+        share = _("%(share)s %% of the charge") % {"share": f"{100 * total.margin / total.charge:,.1f}"}
+    prompts = _("%(tokens)s in") % {"tokens": f"{total.prompt_tokens:,}"}
+    requests = change(total.requests, total.requests_before)
     return [
-        {"title": "Charge", "value": money(total.charge), "note": change(total.charge, total.charge_before)},
-        {"title": "Provider's cost", "value": money(total.cost), "note": change(total.cost, total.cost_before)},
-        {"title": "Margin", "value": money(total.margin), "note": share},
-        {"title": "Requests", "value": number(total.requests), "note": change(total.requests, total.requests_before)},
-        {"title": "Tokens", "value": number(tokens), "note": f"{total.prompt_tokens:,} in"},
+        {"title": _("Charge"), "value": money(total.charge), "note": change(total.charge, total.charge_before)},
+        {"title": _("Provider's cost"), "value": money(total.cost), "note": change(total.cost, total.cost_before)},
+        {"title": _("Margin"), "value": money(total.margin), "note": share},
+        {"title": _("Requests"), "value": number(total.requests), "note": requests},
+        {"title": _("Tokens"), "value": number(tokens), "note": prompts},
     ]
 
 
 def change(now: Decimal | int, before: Decimal | int) -> str:
     """How much more or less it is than before, in words."""
     if not before:
-        return "none before" if now else ""
+        return _("none before") if now else ""
     return f"{100 * (now - before) / Decimal(before):+,.1f} %"
 
 
@@ -350,7 +370,7 @@ def _row(sums: Sums) -> dict[str, Any]:
 
 def _line(asked: Asked, line: Line) -> dict[str, Any]:
     cells = [
-        (shown or "(none)", asked.within(name, value).query() if value else "", name in TIMES)
+        (shown or NONE, asked.within(name, value).query() if value else "", name in TIMES)
         for name, shown, value in zip(asked.by, line.names, line.meant, strict=True)
     ]
     return {"cells": cells, **_row(line.sums)}
@@ -368,7 +388,8 @@ def _bars(asked: Asked, units: Mapping[date, Sums], unit: str) -> list[dict[str,
             {
                 "x": place * STEP,
                 "width": BAR,
-                "title": f"{name}: {dollars(sums.charge)}; before: {dollars(sums.charge_before)}",
+                "title": _("%(name)s: %(charge)s; before: %(before)s")
+                % {"name": name, "charge": dollars(sums.charge), "before": dollars(sums.charge_before)},
                 **_height("", sums.charge, most),
                 **_height("before_", sums.charge_before, most),
             }
@@ -403,9 +424,10 @@ def _books(asked: Asked, *, thoroughly: bool) -> dict[str, Any]:
     """What the other books say of it, and in words whether they agree."""
     found = books_of(asked.days, asked.whose.organization, thoroughly=thoroughly)
     if found is None:
-        return {"words": "Compared is what is over: days of which nothing is on its way any more.", "level": "none"}
+        words = _("Compared is what is over: days of which nothing is on its way any more.")
+        return {"words": words, "level": "none"}
     gone = found.kept is not None and found.kept > found.days.first
-    sides = [("Usage rows", found.usage), ("Rollups", found.rollups), ("Ledger", found.ledger)]
+    sides = [(_("Usage rows"), found.usage), (_("Rollups"), found.rollups), (_("Ledger"), found.ledger)]
     return {
         "days": found.days,
         "sides": [_side(name, side, found.rollups) for name, side in sides if side is not None],
@@ -418,10 +440,11 @@ def _books(asked: Asked, *, thoroughly: bool) -> dict[str, Any]:
 
 def _verdict(books: Books) -> dict[str, str]:
     if books.agree:
-        return {"words": "They agree to the last digit.", "level": "good"}
+        return {"words": _("They agree to the last digit."), "level": "good"}
     if books.pending:
-        return {"words": "Something of it is not sealed or rolled up yet: look again in some minutes.", "level": "busy"}
-    return {"words": "They do not agree.", "level": "bad"}
+        words = _("Something of it is not sealed or rolled up yet: look again in some minutes.")
+        return {"words": words, "level": "busy"}
+    return {"words": _("They do not agree."), "level": "bad"}
 
 
 def _side(name: str, side: Side, rollups: Side) -> dict[str, Any]:

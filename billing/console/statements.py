@@ -9,7 +9,8 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
@@ -33,24 +34,28 @@ COPIED = (
     "lines",
     "reason",
 )
-WHICH = "Give a month and an organization for a statement, or a statement, an amount and a reason for a credit note."
+WHICH = gettext_lazy(
+    "Give a month and an organization for a statement, or a statement, an amount and a reason for a credit note."
+)
 
 
-def words(help_text: str, most: int = 100) -> forms.CharField:
+def words(label: Any, help_text: Any, most: int = 100) -> forms.CharField:
     """A line of text that may stay empty."""
     return forms.CharField(
-        required=False, max_length=most, help_text=help_text, widget=UnfoldAdminTextInputWidget, strip=True
+        required=False, max_length=most, label=label, help_text=help_text, widget=UnfoldAdminTextInputWidget, strip=True
     )
 
 
 class StatementForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
     """What to issue: a statement, or a credit note."""
 
-    of_month = words("For a statement: a closed month, as 2026-10.")
-    of_organization = words("For a statement: the organization's slug.", 200)
-    credits = words("For a credit note: the statement's number, as 2026-00001.")
-    amount = words("For a credit note: dollars that are taken of it.")
-    why = words("For a credit note: the reason, which is on it.", MOST_REASON)
+    of_month = words(gettext_lazy("Of month"), gettext_lazy("For a statement: a closed month, as 2026-10."))
+    of_organization = words(
+        gettext_lazy("Of organization"), gettext_lazy("For a statement: the organization's slug."), 200
+    )
+    credits = words(gettext_lazy("Credits"), gettext_lazy("For a credit note: the statement's number, as 2026-00001."))
+    amount = words(gettext_lazy("Amount"), gettext_lazy("For a credit note: dollars that are taken of it."))
+    why = words(gettext_lazy("Why"), gettext_lazy("For a credit note: the reason, which is on it."), MOST_REASON)
 
     class Meta:
         model = Statement
@@ -69,11 +74,13 @@ class StatementForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
             return cleaned
         organization = Organization.objects.filter(slug=slug).first()
         if organization is None:
-            raise ValidationError({"of_organization": f"There is no organization {slug}."})
+            raise ValidationError({"of_organization": _("There is no organization %(value)s.") % {"value": slug}})
         try:
             month = date.fromisoformat(f"{first}-01")
         except ValueError:
-            raise ValidationError({"of_month": f"{first} is no month. Write it as 2026-10."}) from None
+            raise ValidationError(
+                {"of_month": _("%(value)s is no month. Write it as 2026-10.") % {"value": first}}
+            ) from None
         cleaned["document"] = statement(month, organization, by="")
         return cleaned
 
@@ -86,7 +93,7 @@ class StatementPage(NeverDeleted, Page):
     list_filter = ("kind", "month")
     ordering = ("-pk",)
     search_fields = ("slug",)
-    search_help_text = "Organization"
+    search_help_text = gettext_lazy("Organization")
     change_form_after_template = "admin/billing/statement/lines.html"
     shown_fields = (
         *("shown", "kind", "refers_link", "issuer", "slug", "name", "month_shown", "total_exact", "currency"),
@@ -140,43 +147,48 @@ class StatementPage(NeverDeleted, Page):
         }
         return HttpResponse(pdf(document), content_type="application/pdf", headers=headers)
 
-    @display(description=_("Number"), ordering="pk")
+    @display(description=gettext_lazy("Number"), ordering="pk")
     def shown(self, document: Statement) -> str:
         """Year and number."""
         return str(document)
 
-    @display(description=_("Month"), ordering="month")
+    @display(description=gettext_lazy("Month"), ordering="month")
     def month_shown(self, document: Statement) -> str:
         """As 2026-10."""
         return f"{document.month:%Y-%m}"
 
-    @display(description=_("Total"))
+    @display(description=gettext_lazy("Total"))
     def total_shown(self, document: Statement) -> str:
         """In dollars."""
         return money(document.total)
 
-    @display(description=_("Total"))
+    @display(description=gettext_lazy("Total"))
     def total_exact(self, document: Statement) -> str:
         """With every digit."""
         return plain(document.total)
 
-    @display(description=_("Refers to"))
+    @display(description=gettext_lazy("Refers to"))
     def refers_link(self, document: Statement) -> str:
         """Leads to the statement that a credit note is of."""
         return link(document.refers_to) if document.refers_to else "-"
 
-    @display(description=_("Document"))
+    @display(description=gettext_lazy("Document"))
     def file(self, document: Statement) -> str:
         """Leads to the PDF."""
         url = reverse("admin:billing_statement_pdf", args=[document.pk])
         return format_html('<a href="{}" class="text-link">PDF</a>', url)
 
 
+def in_words(note: str) -> str:
+    """A line's note; ours are in the reader's language."""
+    return _(note) if note else ""
+
+
 def lines(document: Statement) -> dict[str, Any]:
     """The table of a document's lines, by model and provider."""
     rows = [
         (
-            line.get("model", line.get("note")),
+            line["model"] if "model" in line else in_words(line["note"]),
             line.get("provider", ""),
             *(
                 number(line[name]) if name in line else ""
@@ -187,6 +199,9 @@ def lines(document: Statement) -> dict[str, Any]:
         )
         for line in document.lines
     ]
-    rows.append(("Total", "", "", "", "", "", plain(document.total)))
-    headers = ["Model", "Provider", "Requests", "Prompt tokens", "Completion tokens", "Beside tokens", "Charge"]
+    rows.append((_("Total"), "", "", "", "", "", plain(document.total)))
+    headers = [
+        *(_("Model"), _("Provider"), _("Requests"), _("Prompt tokens"), _("Completion tokens"), _("Beside tokens")),
+        _("Charge"),
+    ]
     return {"headers": headers, "rows": rows}

@@ -26,7 +26,7 @@ from unfold.widgets import (
 from accounts.console import Page, ReadOnly, Rows, link
 from billing.models import Item, Rate, Tariff, TariffVersion
 
-WHEN_EMPTY = "UTC. Empty: now."
+WHEN_EMPTY = gettext_lazy("UTC. Empty: now.")
 DETAILS = ("marginal", "currency", "exchange_rate", "note")  # of a version, besides its date and rates
 
 
@@ -64,7 +64,7 @@ class VersionForm(DatedForm):
         now = timezone.now()
         cleaned["effective_from"] = start = start or now
         if start < now and tariff.versions.filter(effective_from__lte=now).exists():
-            raise ValidationError({"effective_from": "What has been charged stays: not before now."})
+            raise ValidationError({"effective_from": _("What has been charged stays: not before now.")})
         return cleaned
 
 
@@ -129,16 +129,23 @@ class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
     """A tariff to be made, and what its first version says besides rates."""
 
     effective_from = forms.SplitDateTimeField(
-        required=False, widget=UnfoldAdminSplitDateTimeWidget, help_text=WHEN_EMPTY
+        required=False,
+        widget=UnfoldAdminSplitDateTimeWidget,
+        help_text=WHEN_EMPTY,
+        label=gettext_lazy("Effective from"),
     )
     marginal = forms.BooleanField(
-        required=False, widget=UnfoldBooleanSwitchWidget, help_text=TariffVersion._meta.get_field("marginal").help_text
+        required=False,
+        widget=UnfoldBooleanSwitchWidget,
+        help_text=TariffVersion._meta.get_field("marginal").help_text,
+        label=gettext_lazy("Marginal"),
     )
     currency = forms.CharField(
         initial="USD",
         max_length=3,
         widget=UnfoldAdminTextInputWidget,
         help_text=TariffVersion._meta.get_field("currency").help_text,
+        label=gettext_lazy("Currency"),
     )
     exchange_rate = forms.DecimalField(
         initial=1,
@@ -146,12 +153,14 @@ class NewTariffForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
         decimal_places=9,
         widget=UnfoldAdminDecimalFieldWidget,
         help_text=TariffVersion._meta.get_field("exchange_rate").help_text,
+        label=gettext_lazy("Exchange rate"),
     )
     note = forms.CharField(
         required=False,
         max_length=TariffVersion._meta.get_field("note").max_length,
         widget=UnfoldAdminTextInputWidget,
         help_text=gettext_lazy("Where the prices are from, say."),
+        label=gettext_lazy("Note"),
     )
 
     class Meta:

@@ -5,7 +5,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 
 from accounts.console import Page, RelatedFilter
@@ -22,7 +23,7 @@ class TermsForm(DatedForm):
             now = timezone.now()
             cleaned["effective_from"] = start = cleaned["effective_from"] or now
             if start < now:
-                raise ValidationError({"effective_from": "What has been charged stays: not before now."})
+                raise ValidationError({"effective_from": _("What has been charged stays: not before now.")})
         return cleaned
 
 
@@ -38,17 +39,17 @@ class TermsPage(Page):
     autocomplete_fields = ("organization", "tariff", "price_list")
     fields = ("organization", "tariff", "markup", "price_list", "effective_from", "note")
 
-    @display(description=_("For"), ordering="tariff")
+    @display(description=gettext_lazy("For"), ordering="tariff")
     def tariff_shown(self, terms: Terms) -> str:
         """The tariff of the offers that it is for."""
-        return terms.tariff.slug if terms.tariff else "every tariff"
+        return terms.tariff.slug if terms.tariff else _("every tariff")
 
-    @display(description=_("Pays"))
+    @display(description=gettext_lazy("Pays"))
     def what_shown(self, terms: Terms) -> str:
         """In a few words."""
         return terms.what()
 
-    @display(description=_("In force"), boolean=True)
+    @display(description=gettext_lazy("In force"), boolean=True)
     def is_in_force(self, terms: Terms) -> bool:
         """Whether they began. Older ones for the same are over."""
         return begun(terms)

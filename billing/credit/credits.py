@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Organization
 
@@ -21,13 +21,13 @@ BALANCE = "balance"  # the period of the counter that a balance is kept on
 class CreditKind(models.TextChoices):
     """Why a balance moves. All but `top_up` and `adjustment` are given, and spent first."""
 
-    TOP_UP = "top_up", _("Top-up")
-    BONUS = "bonus", _("Bonus")
-    GIFT = "gift", _("Gift")
-    REFERRAL = "referral", _("Referral")
-    COMPENSATION = "compensation", _("Compensation")
-    ADJUSTMENT = "adjustment", _("Adjustment")
-    EXPIRED = "expired", _("Expired")
+    TOP_UP = "top_up", gettext_lazy("Top-up")
+    BONUS = "bonus", gettext_lazy("Bonus")
+    GIFT = "gift", gettext_lazy("Gift")
+    REFERRAL = "referral", gettext_lazy("Referral")
+    COMPENSATION = "compensation", gettext_lazy("Compensation")
+    ADJUSTMENT = "adjustment", gettext_lazy("Adjustment")
+    EXPIRED = "expired", gettext_lazy("Expired")
 
 
 GIVABLE = [kind for kind in CreditKind if kind != CreditKind.EXPIRED]
@@ -62,14 +62,14 @@ class Prepaid(models.Model):
         default=low,
         db_default=low(),
         blank=True,
-        help_text=_(
+        help_text=gettext_lazy(
             "Dollars: when less is left the organization's recipients are told, once after each credit; 0: when "
             "nothing is left."
         ),
     )
 
     class Meta:
-        verbose_name = _("balance")
+        verbose_name = gettext_lazy("balance")
 
     def __str__(self) -> str:
         return self.organization.slug

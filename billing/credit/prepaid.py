@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.utils.translation import gettext as _
 from psycopg.errors import CheckViolation, UniqueViolation
 
 from accounts.models import Organization
@@ -74,11 +75,12 @@ def grant(
     used, the amount is none, more is taken than is neither spent nor held, or the organization is postpaid.
     """
     if not amount.is_finite() or not amount or abs(amount) > MOST or amount != round(amount, 12):
-        raise ValidationError({"amount": f"Give an amount of at most {MOST:,} dollars and twelve decimals, and not 0."})
+        words = _("Give an amount of at most %(most)s dollars and twelve decimals, and not 0.") % {"most": f"{MOST:,}"}
+        raise ValidationError({"amount": words})
     if amount < 0 and kind != CreditKind.ADJUSTMENT:
-        raise ValidationError({"amount": "Only an adjustment takes."})
+        raise ValidationError({"amount": _("Only an adjustment takes.")})
     if amount < 0 and expires_at:
-        raise ValidationError({"expires_at": "What is taken does not expire."})
+        raise ValidationError({"expires_at": _("What is taken does not expire.")})
     values: list[Any] = [organization.pk, kind.value, amount, expires_at, reference, note, by, begin]
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -87,8 +89,8 @@ def grant(
     except IntegrityError as error:
         match error.__cause__:
             case UniqueViolation():
-                message = f"The organization has a credit with the reference {reference} already."
-                raise ValidationError({"reference": message}) from None
+                words = _("The organization has a credit with the reference %(reference)s already.")
+                raise ValidationError({"reference": words % {"reference": reference}}) from None
             case CheckViolation() as refused:
                 raise ValidationError(_said(refused)) from None
         raise

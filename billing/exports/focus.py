@@ -24,6 +24,7 @@ gives no view of it.
 from dataclasses import replace
 
 from django.conf import settings
+from django.utils.translation import override
 
 from billing.exports.columns import Column, Kind, Layout, literal
 from billing.models import Item
@@ -34,7 +35,8 @@ EACH = {"request": "Requests", "web_search": "Searches", "image": "Images", "sec
 
 _EACH = ", ".join(map(literal, EACH))
 _UNITS = "".join(f" when {literal(item)} then {literal(unit)}" for item, unit in EACH.items())
-_LABELS = "".join(f" when {literal(item.value)} then {literal(str(item.label))}" for item in Item)
+with override("en"):  # whoever reads this module first
+    _LABELS = "".join(f" when {literal(item.value)} then {literal(str(item.label))}" for item in Item)
 # `before`: what the items before this one come to.
 ROWS = f"""
 select x.*, coalesce(sum(x.amount) over (order by x.n rows between unbounded preceding and 1 preceding), 0) as before,

@@ -5,7 +5,8 @@
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 
 class PriceList(models.Model):
@@ -18,13 +19,13 @@ class PriceList(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", _("Waiting for a worker")
-        FETCHING = "fetching", _("Being fetched")
-        FETCHED = "fetched", _("To be looked at")
-        SAME = "same", _("No difference")
-        FAILED = "failed", _("Failed: nothing was changed")
-        IMPORTED = "imported", _("Imported")
-        DECLINED = "declined", _("Declined: nothing was changed")
+        WAITING = "waiting", gettext_lazy("Waiting for a worker")
+        FETCHING = "fetching", gettext_lazy("Being fetched")
+        FETCHED = "fetched", gettext_lazy("To be looked at")
+        SAME = "same", gettext_lazy("No difference")
+        FAILED = "failed", gettext_lazy("Failed: nothing was changed")
+        IMPORTED = "imported", gettext_lazy("Imported")
+        DECLINED = "declined", gettext_lazy("Declined: nothing was changed")
 
     url = models.CharField(max_length=300)
     vendors = models.TextField(blank=True)
@@ -43,4 +44,4 @@ class PriceList(models.Model):
     decided_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
-        return f"Price list {self.pk}"
+        return _("Price list %(pk)s") % {"pk": self.pk}

@@ -8,7 +8,8 @@ from decimal import Decimal
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 BELIEVED = 3  # times: vendors halve and double prices; a comma in the wrong place is a factor of ten
 
@@ -18,8 +19,8 @@ Sizes = Mapping[tuple[str, int], Decimal]  # dollars by item and size of prompt 
 class Decision(models.TextChoices):
     """What somebody said to a proposal."""
 
-    APPROVED = "approved", _("Approved: the prices apply")
-    DECLINED = "declined", _("Declined: nothing changes")
+    APPROVED = "approved", gettext_lazy("Approved: the prices apply")
+    DECLINED = "declined", gettext_lazy("Declined: nothing changes")
 
 
 class PriceProposal(models.Model):
@@ -40,7 +41,10 @@ class PriceProposal(models.Model):
     decided_at = models.DateTimeField(null=True, editable=False)
 
     def __str__(self) -> str:
-        return f"{self.tariff.slug} from {self.effective_from:%Y-%m-%d %H:%M}"
+        return _("%(slug)s from %(effective_from)s") % {
+            "slug": self.tariff.slug,
+            "effective_from": f"{self.effective_from:%Y-%m-%d %H:%M}",
+        }
 
 
 def leaps(before: Sizes, after: Sizes) -> list[str]:

@@ -9,6 +9,8 @@ import hashlib
 import hmac
 import secrets
 
+from django.utils.translation import gettext as _
+
 PREFIX = "whsec_"
 LEAST, MOST = 24, 64  # bytes of a secret, as the scheme has it
 
@@ -29,7 +31,10 @@ def key_of(secret: str) -> bytes:
     except ValueError:
         key = b""
     if not LEAST <= len(key) <= MOST:
-        raise UnusableSecret(f"A secret is {PREFIX} and {LEAST} to {MOST} bytes in base64.")
+        raise UnusableSecret(
+            _("A secret is %(prefix)s and %(least)s to %(most)s bytes in base64.")
+            % {"prefix": PREFIX, "least": LEAST, "most": MOST}
+        )
     return key
 
 

@@ -42,7 +42,7 @@ class ChangeSet(models.Model):
 
     title = models.CharField(max_length=200)
     second_person = models.BooleanField(
-        "needs a second person",
+        _("needs a second person"),
         default=False,
         help_text=_(
             "Somebody else than who drafted it has to approve it. The setting SECOND_PERSON has it so for kinds."

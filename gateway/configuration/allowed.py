@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.translation import gettext as _
 
 from routing.models import Model
 
@@ -16,7 +17,10 @@ def endpoint_objection(names: Iterable[str]) -> str:
     """What is wrong with these allowed endpoints; nothing when all of them exist."""
     known = endpoints()
     unknown = [name for name in names if name not in known]
-    return f"There is no endpoint {', '.join(unknown)}. There are: {', '.join(sorted(known))}." if unknown else ""
+    if not unknown:
+        return ""
+    told = {"names": ", ".join(unknown), "known": ", ".join(sorted(known))}
+    return _("There is no endpoint %(names)s. There are: %(known)s.") % told
 
 
 def model_objection(names: Iterable[str]) -> str:
@@ -27,8 +31,9 @@ def model_objection(names: Iterable[str]) -> str:
         if name in slugs:
             continue
         if owner := Model.objects.filter(aliases__contains=[name]).first():
-            return f"{name} is another name of {owner.slug}: write that one."
-        return f"There is no model {name}. Write its slug, like author/name, as the list of models shows it."
+            return _("%(name)s is another name of %(slug)s: write that one.") % {"name": name, "slug": owner.slug}
+        words = _("There is no model %(name)s. Write its slug, like author/name, as the list of models shows it.")
+        return words % {"name": name}
     return ""
 
 

@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.templatetags.static import static
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext as _
 
 from accounts.access.access import access_of
 from accounts.access.table import Verb
@@ -36,9 +37,9 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     known = links()
     found = [
         {
-            "title": title,
+            "title": _(title),
             "items": [
-                {"title": name, "icon": icon, "link": known[view]}
+                {"title": _(name), "icon": icon, "link": known[view]}
                 for name, icon, view in items
                 if may_open(request, view)
             ],

@@ -153,7 +153,7 @@ def board(request: HttpRequest) -> HttpResponse:
     ]
     context = {
         **admin.site.each_context(request),
-        "title": "Health",
+        "title": _("Health"),
         "window": window,
         "windows": Window.choices,
         "search": search,
@@ -169,9 +169,10 @@ def age(window: str, now: datetime) -> dict[str, Any]:
     """How old the statistics of a window are, in words, and whether that is older than it should be."""
     found = published_at().get(window)
     if found is None:
-        return {"text": "No statistics have been published yet.", "late": True}
+        return {"text": _("No statistics have been published yet."), "late": True}
     old = max(now - found, timedelta(0))
-    return {"text": f"Statistics as of {_lasted(old)} ago.", "late": old > PUBLISHED_EVERY[Window(window)] + LATE}
+    words = _("Statistics as of %(age)s ago.") % {"age": _lasted(old)}
+    return {"text": words, "late": old > PUBLISHED_EVERY[Window(window)] + LATE}
 
 
 @require_POST
@@ -260,18 +261,32 @@ def _state(offer: Offer, rests: Sequence[Ejection], now: datetime) -> tuple[str,
     own = next((rest for rest in rests if rest.credential_id is None), None)
     if own is not None:
         cools = own.cause in COOLING
-        word = "Cools down" if cools else "Rests"
-        return (word if own.until > now else "To be probed"), "busy" if cools else "bad", note
-    return ("In use", "busy" if rests else "good", note)
+        word = _("Cools down") if cools else _("Rests")
+        return (word if own.until > now else _("To be probed")), "busy" if cools else "bad", note
+    return (_("In use"), "busy" if rests else "good", note)
 
 
 def _because(rest: Ejection, now: datetime) -> str:
-    words = rest.cause.replace("_", " ")
+    words = cause(rest)
     if rest.credential:
-        words += f" with {rest.credential.name}"
+        words += _(" with %(name)s") % {"name": rest.credential.name}
     if rest.organization:
-        words += f", for {rest.organization.slug} alone"
-    return f"{words}, {_lasted(rest.until - now)} left" if rest.until > now else words
+        words += _(", for %(slug)s alone") % {"slug": rest.organization.slug}
+    if rest.until <= now:
+        return words
+    return _("%(words)s, %(time)s left") % {"words": words, "time": _lasted(rest.until - now)}
+
+
+def cause(rest: Ejection) -> str:
+    """What it is for, in words."""
+    return _(rest.cause.replace("_", " ")) if rest.cause else ""
+
+
+def of_what(rest: Ejection) -> str:
+    """What rests: an offer, a credential, or one with the other."""
+    if rest.offer is not None and rest.credential is not None:
+        return _("%(offer)s with %(credential)s") % {"offer": rest.offer, "credential": rest.credential}
+    return str(rest.offer or rest.credential or "")
 
 
 def _history() -> list[Ejection]:
@@ -281,16 +296,16 @@ def _history() -> list[Ejection]:
 
 def _told(rest: Ejection, now: datetime) -> dict[str, Any]:
     """A rest as the history shows it."""
-    subject = " with ".join(str(part) for part in (rest.offer, rest.credential) if part is not None)
+    subject = of_what(rest)
     if rest.organization:
-        subject += f", for {rest.organization.slug} alone"
+        subject += _(", for %(slug)s alone") % {"slug": rest.organization.slug}
     return {
         "subject": subject,
-        "cause": rest.cause.replace("_", " "),
+        "cause": cause(rest),
         "opened_at": rest.opened_at,
         "lasted": _lasted((rest.closed_at or now) - rest.opened_at),
         "count": rest.count,
-        "end": rest.get_closed_by_display() if rest.closed_at else "still open",
+        "end": rest.get_closed_by_display() if rest.closed_at else _("still open"),
         "open": rest.closed_at is None,
     }
 
@@ -310,7 +325,9 @@ def strip(hours: dict[datetime, Figures], now: datetime) -> list[dict[str, Any]]
     for place in range(HOURS):
         start = _hour(now) - (HOURS - 1 - place) * timedelta(hours=1)
         hour = hours.get(start, Figures())
-        words = f"{hour.uptime_text} of {hour.attempts:,} calls" if hour.attempts else "no calls"
+        words = _("no calls")
+        if hour.attempts:
+            words = _("%(uptime)s of %(calls)s calls") % {"uptime": hour.uptime_text, "calls": f"{hour.attempts:,}"}
         at = f"{start:%H}:00 UTC: "
         bars.append({"x": place * 5, "level": hour.level, "title": at + words, "uptime": at + hour.uptime_text})
     return bars

@@ -34,6 +34,7 @@ class RecipientForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
             "Of a webhook: signs what it is sent (Standard Webhooks). Copy it now, it is not shown again."
         ),
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        label=gettext_lazy("Secret"),
     )
 
     class Meta:
@@ -46,7 +47,7 @@ class RecipientForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic a
             self.fields["secret"].initial = new_secret()
         else:
             self.fields["secret"].widget = UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"})
-            self.fields["secret"].help_text = "Of a webhook. Empty: what is stored stays."
+            self.fields["secret"].help_text = _("Of a webhook. Empty: what is stored stays.")
 
     def clean_secret(self) -> str:
         """Raises ValidationError for what is no secret."""
@@ -101,12 +102,12 @@ class RecipientPage(Page):
     def stored(self, recipient: Recipient) -> str:
         """Whether there is one."""
         if recipient.channel == Channel.MAIL:
-            return "none needed"
+            return _("none needed")
         try:
             recipient.secret()
         except CannotOpen:
-            return "cannot be opened: type it again"
-        return "stored"
+            return _("cannot be opened: type it again")
+        return _("stored")
 
     def save_model(self, request: HttpRequest, obj: Recipient, form: Any, change: bool) -> None:
         """Saves, and says what will not be sent."""
@@ -126,7 +127,7 @@ class DeliveryPage(Record):
     lookups = ("status__exact", "channel__exact")
     ordering = ("-pk",)
     found_by = "message"
-    search_help_text = "Message id"
+    search_help_text = gettext_lazy("Message id")
     fields = (
         "message",
         "created_at",
@@ -137,7 +138,7 @@ class DeliveryPage(Record):
         "period",
         "channel",
         "address",
-        "state",
+        "state_shown",
         "tries",
         "next_try_at",
         "sent_at",
@@ -169,18 +170,25 @@ class DeliveryPage(Record):
     def period(self, delivery: Delivery) -> str:
         """Which window of the budget."""
         crossing = delivery.crossing
-        return (
-            crossing.period if crossing.period == "total" else f"{crossing.period} of {crossing.period_start:%Y-%m-%d}"
-        )
+        words = {"day": _("day"), "week": _("week"), "month": _("month"), "total": _("total"), BALANCE: _("balance")}
+        period = words.get(crossing.period, crossing.period)
+        if crossing.period == "total":
+            return period
+        return _("%(period)s of %(day)s") % {"period": period, "day": f"{crossing.period_start:%Y-%m-%d}"}
 
     @display(
         description=gettext_lazy("State"),
         label={
-            DeliveryStatus.WAITING.label: "info",
-            DeliveryStatus.SENT.label: "success",
-            DeliveryStatus.GIVEN_UP.label: "danger",
+            DeliveryStatus.WAITING.value: "info",
+            DeliveryStatus.SENT.value: "success",
+            DeliveryStatus.GIVEN_UP.value: "danger",
         },
     )
-    def state(self, delivery: Delivery) -> str:
-        """How far it is."""
-        return str(delivery.get_status_display())
+    def state(self, delivery: Delivery) -> tuple[str, str]:
+        """How far it is; as a list shows it."""
+        return delivery.status, delivery.get_status_display()
+
+    @display(description=gettext_lazy("State"))
+    def state_shown(self, delivery: Delivery) -> str:
+        """The same on the page."""
+        return delivery.get_status_display()

@@ -99,13 +99,15 @@ class DatabaseRefusals(MiddlewareMixin):
         """The page, for a value that no column takes (such as a NUL in an address), and for a statement that took or
         waited longer than the console's may; nothing for any other error."""
         if isinstance(exception, DataError):
-            return refusal(request, 400, "Not understood", "The address or the form has a value that nothing can have.")
+            words = _("The address or the form has a value that nothing can have.")
+            return refusal(request, 400, _("Not understood"), words)
         if isinstance(exception.__cause__, LockNotAvailable):
-            return refusal(request, 503, "Busy", "Something else is at work on the same rows. Try again in a moment.")
+            words = _("Something else is at work on the same rows. Try again in a moment.")
+            return refusal(request, 503, _("Busy"), words)
         if not isinstance(exception.__cause__, QueryCanceled):
             return None
-        words = (
+        words = _(
             "The database gave up on this, since it took too long: too many rows were looked through. "
             "Narrow the range of time, or choose an organization, a project or a key."
         )
-        return refusal(request, 503, "Too much to look through", words)
+        return refusal(request, 503, _("Too much to look through"), words)

@@ -5,7 +5,8 @@ from typing import Any
 from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 
 from accounts.console import Record, number, whose
@@ -18,7 +19,7 @@ COLOURS = {"theirs": "warning", "ours": "danger"}
 class StatusFilter(NameFilter):
     """By HTTP status, typed; nothing for what is none."""
 
-    title = _("HTTP status")
+    title = gettext_lazy("HTTP status")
     parameter_name = "status"
 
     def narrow(self, generations: QuerySet[Any], text: str) -> QuerySet[Any]:
@@ -33,7 +34,7 @@ class StatusFilter(NameFilter):
 class ReasonFilter(NameFilter):
     """By the error's code."""
 
-    title = _("reason")
+    title = gettext_lazy("reason")
     parameter_name = "code"
 
 
@@ -44,25 +45,25 @@ class Told(Record):
 
     codes = ("status",)
 
-    @display(description=_("Whose"))
+    @display(description=gettext_lazy("Whose"))
     def caller(self, row: Any) -> str:
         """Organization, project and key, as they were called then."""
         return whose(row.organization_slug, row.project_slug, self.key_link(row)) if row.organization else "-"
 
-    @display(description=_("Project"))
+    @display(description=gettext_lazy("Project"))
     def tenant(self, row: Any) -> str:
         """Organization and project, as they were called then."""
         return f"{row.organization_slug}/{row.project_slug}" if row.organization else "-"
 
-    @display(description=_("Key"))
+    @display(description=gettext_lazy("Key"))
     def key_link(self, row: Any) -> str:
         """Leads to the key, by its name then."""
         if row.key is None:
-            return "no key known"
+            return _("no key known")
         url = reverse("admin:accounts_apikey_change", args=[row.key])
         return format_html('<a href="{}" class="text-link">{}</a>', url, row.key_name)
 
-    @display(description=_("Status"), label=COLOURS)
+    @display(description=gettext_lazy("Status"), label=COLOURS)
     def answered(self, row: Any) -> tuple[str, str]:
         """The HTTP status; what we could not do stands out."""
         return "ours" if row.status >= 500 else "theirs", str(row.status)
@@ -73,7 +74,7 @@ class RefusedPage(Told):
 
     list_display = ("created_at", "answered", "code", "message", "caller", "request_id")
     list_filter = (OrganizationFilter, ProjectFilter, KeyFilter, StatusFilter, ReasonFilter, ModelFilter)
-    search_help_text = "Request id (x-request-id)"
+    search_help_text = gettext_lazy("Request id (x-request-id)")
     ordering = ("-pk",)
     fields = (
         "request_id",
@@ -89,7 +90,7 @@ class RefusedPage(Told):
         "model",
     )
 
-    @display(description=_("Request id"))
+    @display(description=gettext_lazy("Request id"))
     def request_id(self, row: Refused) -> str:
         """As the client got it."""
         return row.pk.hex
@@ -104,7 +105,7 @@ class RefusedCountPage(Told):
     ordering = ("-minute", "-pk")
     fields = ("minute", "status", "code", "requests", "tenant", "key_link")
 
-    @display(description=_("Requests"))
+    @display(description=gettext_lazy("Requests"))
     def count(self, row: RefusedCount) -> str:
         """How many."""
         return number(row.requests)

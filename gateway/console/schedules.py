@@ -47,6 +47,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
         max_length=provider_secret.MOST,
         help_text=gettext_lazy("Of a bucket: ID:SECRET, or ID:SECRET:SESSION_TOKEN. Empty: what is stored stays."),
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}, render_value=False),
+        label=gettext_lazy("Secret"),
     )
 
     class Meta:
@@ -173,7 +174,7 @@ class SchedulePage(NeverDeleted, Page):
     @display(description=gettext_lazy("Whose"))
     def whose(self, schedule: ExportSchedule) -> str:
         """An organization, or all."""
-        return schedule.organization.slug if schedule.organization else "all"
+        return schedule.organization.slug if schedule.organization else _("all")
 
     @display(description=gettext_lazy("Access key"))
     def stored(self, schedule: ExportSchedule) -> str:
@@ -183,17 +184,17 @@ class SchedulePage(NeverDeleted, Page):
         try:
             schedule.secret()
         except CannotOpen:
-            return "cannot be opened: type it again"
+            return _("cannot be opened: type it again")
         return schedule.hint if schedule.hint == "…" else f"…{schedule.hint}"
 
     @display(description=gettext_lazy("State"), label={"stored": "success", "failed": "danger", "waiting": "info"})
     def state(self, schedule: Any) -> tuple[str, str]:
         """How far it is."""
         if schedule.newest_last_error:
-            return "failed", f"{schedule.newest_start} failed"
+            return "failed", _("%(day)s failed") % {"day": schedule.newest_start}
         if schedule.newest_state == StoredExport.State.STORED:
-            return "stored", f"{schedule.newest_start} stored"
-        return "waiting", f"waits for {schedule.newest_start or schedule.first}"
+            return "stored", _("%(day)s stored") % {"day": schedule.newest_start}
+        return "waiting", _("waits for %(day)s") % {"day": schedule.newest_start or schedule.first}
 
     @display(description=gettext_lazy("Last error"))
     def last_error(self, schedule: Any) -> str:
@@ -204,7 +205,10 @@ class SchedulePage(NeverDeleted, Page):
 def _periods(schedule: ExportSchedule) -> dict[str, Any]:
     """The table of the newest periods."""
     return {
-        "headers": ["From", "State", "Tries", "Last error", "Rows", "Of earlier periods", "Size", "Stored at", "Name"],
+        "headers": [
+            *(_("From"), _("State"), _("Tries"), _("Last error"), _("Rows"), _("Of earlier periods"), _("Size")),
+            *(_("Stored at"), _("Name")),
+        ],
         "rows": [
             [
                 str(period.start),

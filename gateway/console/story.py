@@ -43,7 +43,7 @@ def story(usage: Usage, attempts: Sequence[Attempt]) -> list[str]:
     told = list(lines(plan)) if plan else []
     asked = plan.get("model", usage.model)
     said = [_("The request asked for %(model)s.") % {"model": asked}]
-    why = {(line["provider"], line["endpoint"]): line["why"] for line in told if line["order"]}
+    why = {(line["provider"], line["endpoint"]): _(line["why"]) for line in told if line["order"]}
     for number, attempt in enumerate(attempts):
         facts = {
             "provider": attempt.provider,
@@ -71,7 +71,7 @@ def story(usage: Usage, attempts: Sequence[Attempt]) -> list[str]:
         said.append(_("So the answer is of another model: %(model)s.") % {"model": usage.model})
     out = [line for line in told if not line["order"]]
     if out:
-        named = "; ".join(f"{one['provider']}: {one['why'].removeprefix('left out: ')}" for one in out[:MOST_NAMED])
+        named = "; ".join(f"{one['provider']}: {_(one['why']).removeprefix('left out: ')}" for one in out[:MOST_NAMED])
         more = len(out) - MOST_NAMED
         left = _("Left out were %(named)s.") if more <= 0 else _("Left out were %(named)s; and %(more)s more.")
         said.append(left % {"named": named, "more": more})

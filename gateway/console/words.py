@@ -12,6 +12,9 @@ from django.contrib import admin
 from django.forms.utils import pretty_name
 from django.utils.translation import gettext_lazy
 
+from routing.health.faults import Fault
+from routing.planning.ordering import WORDS
+
 OURS = ("accounts", "billing", "routing", "gateway")
 # What the theme says, which has no catalogues of its own.
 OF_THE_THEME = (
@@ -79,11 +82,12 @@ def translate_names() -> None:
 
 
 def names() -> set[str]:
-    """What `translate_names` looks up, in English, and what the theme says."""
+    """What `translate_names` looks up, in English, what the theme says, and what is said of plans and of faults."""
     found = set(OF_THE_THEME)
     for table in _tables():
         found |= {str(table._meta.verbose_name), str(table._meta.verbose_name_plural)}
         found |= {str(field.verbose_name) for field in table._meta.fields + table._meta.many_to_many}
+    found |= set(WORDS.values()) | {fault.value.replace("_", " ") for fault in Fault}
     return found | {pretty_name(shown.__name__) for shown in _undescribed()}
 
 

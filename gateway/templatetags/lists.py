@@ -10,12 +10,13 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.access.access import access_of
 
 register = template.Library()
 LONGEST = 60  # characters of a value
-YES = {"1": _("yes"), "True": _("yes"), "0": _("no"), "False": _("no")}
+YES = {"1": gettext_lazy("yes"), "True": gettext_lazy("yes"), "0": gettext_lazy("no"), "False": gettext_lazy("no")}
 
 
 @register.simple_tag
@@ -60,7 +61,7 @@ def _words(request: HttpRequest, cl: Any, spec: Any, names: list[str]) -> Iterat
         elif field is not None and field.choices:
             yield str(dict(field.flatchoices).get(value, value))
         elif field is not None and field.get_internal_type() == "BooleanField":
-            yield YES.get(value, value)
+            yield str(YES.get(value, value))
         else:
             yield chosen.get(value, value)
 

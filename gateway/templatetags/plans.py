@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from billing.models import Attempt, Usage
 from gateway.console import story
@@ -12,19 +14,19 @@ from gateway.generation.explaining import lines
 register = template.Library()
 
 SOURCES = {
-    "request": "what the request asked for",
-    "key": "the key's policy",
-    "project": "the project's policy",
-    "model": "the model's policy",
-    "global": "the policy for everything",
-    "default": "no policy: by priority",
+    "request": gettext_lazy("what the request asked for"),
+    "key": gettext_lazy("the key's policy"),
+    "project": gettext_lazy("the project's policy"),
+    "model": gettext_lazy("the model's policy"),
+    "global": gettext_lazy("the policy for everything"),
+    "default": gettext_lazy("no policy: by priority"),
 }
 UNITS = {
-    "price": "${} for a million tokens in and a million out",
+    "price": gettext_lazy("${} for a million tokens in and a million out"),
     "latency": "{} s",
     "fastest": "{} s",
     "seat": "{} s",
-    "throughput": "{} tokens/s",
+    "throughput": gettext_lazy("{} tokens/s"),
 }
 
 
@@ -37,13 +39,14 @@ def plan_table(record: Mapping[str, Any] | None) -> dict[str, Any]:
             line["model"],
             line["provider"],
             line["endpoint"],
-            "may be dialled" if line["taken"] else "behind the last attempt" if line["order"] else "left out",
-            line["why"].removeprefix("left out: "),
+            _("may be dialled") if line["taken"] else _("behind the last attempt") if line["order"] else _("left out"),
+            _(line["why"]).removeprefix("left out: "),
             score(line["reason"], line["score"]),
         )
         for line in (lines(record) if record else ())
     ]
-    return {"headers": ["Order", "Model", "Provider", "Its model", "", "Why", "Sorted by"], "rows": rows}
+    headers = [_("Order"), _("Model"), _("Provider"), _("Its model"), "", _("Why"), _("Sorted by")]
+    return {"headers": headers, "rows": rows}
 
 
 @register.simple_tag
@@ -62,13 +65,15 @@ def outcome(attempt: Attempt) -> str:
 def plan_words(record: Mapping[str, Any] | None) -> str:
     """What decided, in a sentence."""
     if not record:
-        return "No plan was kept with it."
+        return _("No plan was kept with it.")
     said = ", ".join(f"{name.replace('_', ' ')} {shown(value)}" for name, value in record.get("policy", {}).items())
-    text = f"Decided by {SOURCES.get(record['by'], record['by'])}{f' ({said})' if said else ''}."
+    by = SOURCES.get(record["by"], record["by"])
+    text = _("Decided by %(by)s.") % {"by": f"{by} ({said})" if said else by}
     choice = record.get("choice")
     if choice:
         models = ", ".join(f"{slug} {mark}" for slug, mark in choice["models"])
-        text += f" The model was chosen by {choice['preference']} preference: {models}."
+        told = {"preference": choice["preference"], "models": models}
+        text += " " + _("The model was chosen by %(preference)s preference: %(models)s.") % told
     return text
 
 
@@ -76,11 +81,11 @@ def shown(value: Any) -> str:
     """A policy's value in words."""
     if isinstance(value, list):
         return " ".join(map(str, value))
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return (_("yes") if value else _("no")) if isinstance(value, bool) else str(value)
 
 
 def score(reason: str, number: float | None) -> str:
     """What an offer was sorted by."""
     if number is None:
         return "-"
-    return UNITS.get(reason, "{}").format(f"{number:g}")
+    return str(UNITS.get(reason, "{}")).format(f"{number:g}")

@@ -48,6 +48,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         to_field_name="slug",
         widget=UnfoldAdminSelectWidget,
         help_text=gettext_lazy("With whose calls the bill is compared."),
+        label=gettext_lazy("Provider"),
     )
     secret = forms.CharField(
         required=False,
@@ -68,7 +69,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         super().__init__(*args, **kwargs)
         if "endpoint" in self.fields:
             self.fields["endpoint"].required = False
-            self.fields["endpoint"].help_text = "Up to, not including, /organization. Empty: the vendor's own."
+            self.fields["endpoint"].help_text = _("Up to, not including, /organization. Empty: the vendor's own.")
 
     def clean_provider(self) -> str:
         """Its slug."""
@@ -138,7 +139,7 @@ class BillSourcePage(Page):
         try:
             source.secret()
         except CannotOpen:
-            return "cannot be opened: type it again"
+            return _("cannot be opened: type it again")
         return source.hint if source.hint == "…" else f"…{source.hint}"
 
 

@@ -9,14 +9,20 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from unfold.decorators import display
 
 from accounts.console import Page
 from routing.console.replays import Replays
 from routing.models import ChoiceWeight, Level, Policy
 
-UNSAID = "Left to the next level"
+UNSAID = gettext_lazy("Left to the next level")
+HAS_ONE = {
+    Level.KEY: gettext_lazy("This key has a policy already: change that one."),
+    Level.PROJECT: gettext_lazy("This project has a policy already: change that one."),
+    Level.MODEL: gettext_lazy("This model has a policy already: change that one."),
+}
 SUBJECTS = (Level.KEY, Level.PROJECT, Level.MODEL)
 
 
@@ -27,7 +33,7 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
         super().__init__(*args, **kwargs)
         for name in SUBJECTS:
             if name in self.fields:
-                self.fields[name].error_messages["unique"] = f"This {name} has a policy already: change that one."
+                self.fields[name].error_messages["unique"] = HAS_ONE[name]
 
     def validate_constraints(self) -> None:
         """Asks the database's constraints only about what is right otherwise."""
@@ -50,7 +56,7 @@ class ChoiceWeightPage(Page):
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if db_field.name == "weight":
             field.validators.append(MinValueValidator(0))
-            field.widget.attrs["aria-label"] = "Weight"  # in the list no label stands beside it
+            field.widget.attrs["aria-label"] = _("Weight")  # in the list no label stands beside it
         return field
 
     def get_readonly_fields(self, request: HttpRequest, obj: ChoiceWeight | None = None) -> tuple[str, ...]:
@@ -66,34 +72,34 @@ class PolicyPage(Replays, Page):
     list_filter = ("level", "strategy")
     list_select_related = ("model", "project__organization", "key__project__organization")
     search_fields = ("model__slug", "project__slug", "project__organization__slug", "key__name", "key__prefix")
-    search_help_text = "Model, project, organization or key"
+    search_help_text = gettext_lazy("Model, project, organization or key")
     ordering = ("level", "pk")
     autocomplete_fields = SUBJECTS
     fieldsets = (
         (
-            _("Whose requests"),
+            gettext_lazy("Whose requests"),
             {
                 "fields": ("level", "key", "project", "model"),
-                "description": _(
+                "description": gettext_lazy(
                     "What the client asks for comes first, then the key's policy, the project's, the "
                     "model's, and the one for everything: the first that speaks of a thing decides it."
                 ),
             },
         ),
         (
-            _("Which offer is tried first"),
+            gettext_lazy("Which offer is tried first"),
             {
                 "fields": ("strategy", "factor", "providers"),
-                "description": _("One thing: a level that names a strategy or providers sets all three."),
+                "description": gettext_lazy("One thing: a level that names a strategy or providers sets all three."),
             },
         ),
-        (_("What may follow"), {"fields": ("fallback", "max_attempts")}),
-        (_("Deadlines, in seconds"), {"fields": ("first_byte_timeout", "total_timeout")}),
+        (gettext_lazy("What may follow"), {"fields": ("fallback", "max_attempts")}),
+        (gettext_lazy("Deadlines, in seconds"), {"fields": ("first_byte_timeout", "total_timeout")}),
         (
-            _("What no request gets past"),
+            gettext_lazy("What no request gets past"),
             {"fields": ("only_providers", "refuses_training", "refuses_retention")},
         ),
-        (_("Streams that break"), {"fields": ("continues_streams",)}),
+        (gettext_lazy("Streams that break"), {"fields": ("continues_streams",)}),
     )
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -106,7 +112,7 @@ class PolicyPage(Replays, Page):
         """The same of yes or no."""
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if isinstance(field, forms.NullBooleanField):
-            field.widget.choices = [("unknown", UNSAID), ("true", "Yes"), ("false", "No")]
+            field.widget.choices = [("unknown", UNSAID), ("true", _("Yes")), ("false", _("No"))]
         return field
 
     def get_urls(self) -> list[URLPattern]:
@@ -134,7 +140,7 @@ class PolicyPage(Replays, Page):
     def get_fieldsets(self, request: HttpRequest, obj: Policy | None = None) -> Any:
         if obj is None:
             return self.fieldsets
-        (title, _), *rest = self.fieldsets
+        (title, _said), *rest = self.fieldsets
         whose = ("level",) if obj.level == Level.GLOBAL else ("level", obj.level)
         return [(title, {"fields": whose}), *rest]
 
@@ -142,26 +148,26 @@ class PolicyPage(Replays, Page):
         related = ("model", "project__organization", "key__project__organization")
         return super().get_queryset(request).select_related(*related)
 
-    @display(description=_("For"))
+    @display(description=gettext_lazy("For"))
     def subject(self, policy: Policy) -> str:
         """Whose requests it is for."""
-        return str(policy.key or policy.project or policy.model or "everything")
+        return str(policy.key or policy.project or policy.model or _("everything"))
 
-    @display(description=_("Order"))
+    @display(description=gettext_lazy("Order"))
     def order(self, policy: Policy) -> str:
         """Strategy and factor."""
         said = [policy.get_strategy_display(), policy.get_factor_display()] if policy.strategy or policy.factor else []
         return ", ".join(filter(None, said)) or "-"
 
-    @display(description=_("Providers"))
+    @display(description=gettext_lazy("Providers"))
     def shown_providers(self, policy: Policy) -> str:
         """Those that come first, and those that are left."""
         first = ", ".join(policy.providers or ())
-        only = f"only {', '.join(policy.only_providers)}" if policy.only_providers else ""
+        only = _("only %(names)s") % {"names": ", ".join(policy.only_providers)} if policy.only_providers else ""
         return "; ".join(filter(None, (first, only))) or "-"
 
-    @display(description=_("Refuses"))
+    @display(description=gettext_lazy("Refuses"))
     def refusals(self, policy: Policy) -> str:
         """What providers may not do with what they are sent."""
-        named = {"training": policy.refuses_training, "retention": policy.refuses_retention}
+        named = {_("training"): policy.refuses_training, _("retention"): policy.refuses_retention}
         return ", ".join(name for name, refused in named.items() if refused) or "-"

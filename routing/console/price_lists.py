@@ -148,7 +148,7 @@ class PriceListPage(NeverDeleted, Page):
     @display(description=gettext_lazy("Asked for by"))
     def asked(self, found: PriceList) -> str:
         """Somebody, or the schedule."""
-        return found.asked_by or "the schedule"
+        return found.asked_by or _("the schedule")
 
     @display(
         description=gettext_lazy("State"),

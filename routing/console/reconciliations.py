@@ -64,9 +64,9 @@ def _cell(value: Any) -> str:
 
 
 FORMS = (
-    (Form.METERLINE, "Meterline's own"),
-    (Form.OPENAI, "OpenAI's exports"),
-    (Form.ANTHROPIC, "Anthropic's exports"),
+    (Form.METERLINE, gettext_lazy("Meterline's own")),
+    (Form.OPENAI, gettext_lazy("OpenAI's exports")),
+    (Form.ANTHROPIC, gettext_lazy("Anthropic's exports")),
 )
 
 
@@ -74,14 +74,18 @@ class BillForm(forms.Form):
     """A bill to be compared."""
 
     provider = forms.ModelChoiceField(
-        Provider.objects.order_by("slug"), to_field_name="slug", widget=UnfoldAdminSelectWidget
+        Provider.objects.order_by("slug"),
+        to_field_name="slug",
+        widget=UnfoldAdminSelectWidget,
+        label=gettext_lazy("Provider"),
     )
-    form = forms.ChoiceField(choices=FORMS, widget=UnfoldAdminSelectWidget)
-    file = forms.FileField(widget=UnfoldAdminFileFieldWidget)
+    form = forms.ChoiceField(choices=FORMS, widget=UnfoldAdminSelectWidget, label=gettext_lazy("Form"))
+    file = forms.FileField(widget=UnfoldAdminFileFieldWidget, label=gettext_lazy("File"))
     second = forms.FileField(
         required=False,
         widget=UnfoldAdminFileFieldWidget,
         help_text=gettext_lazy("OpenAI's and Anthropic's bills are two files: usage and cost."),
+        label=gettext_lazy("Second"),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -131,7 +135,12 @@ class ReconciliationPage(Record):
             else:
                 self.log_addition(request, made, "Compared.")
                 return redirect("admin:billing_reconciliation_change", made.pk)
-        context = {**self.admin_site.each_context(request), "title": "Compare a bill", "opts": self.opts, "form": form}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Compare a bill"),
+            "opts": self.opts,
+            "form": form,
+        }
         return TemplateResponse(request, "admin/billing/reconciliation/upload.html", context)
 
     def file(self, request: HttpRequest, made: int) -> HttpResponse:
@@ -189,8 +198,8 @@ def table(made: Reconciliation) -> dict[str, Any]:
     counts = ("billed_calls", "booked_calls", "billed_tokens", "booked_tokens")
     return {
         "headers": [
-            *("Day", "Model", "Credential", "Calls", "Ours", "Tokens", "Ours", "Billed", "In the books"),
-            *("Missing calls", "Token drift", "Price drift"),
+            *(_("Day"), _("Model"), _("Credential"), _("Calls"), _("Ours"), _("Tokens"), _("Ours"), _("Billed")),
+            *(_("In the books"), _("Missing calls"), _("Token drift"), _("Price drift")),
         ],
         "rows": [
             [

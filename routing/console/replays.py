@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 else:
     Page = object
 
-WINDOWS = (("1", "The last hour"), ("24", "The last day"), ("168", "The last 7 days"), ("720", "The last 30 days"))
+WINDOWS = (
+    ("1", gettext_lazy("The last hour")),
+    ("24", gettext_lazy("The last day")),
+    ("168", gettext_lazy("The last 7 days")),
+    ("720", gettext_lazy("The last 30 days")),
+)
 REFRESH_SECONDS = 2
 SALT = "routing.replay"
 
@@ -41,15 +46,22 @@ class TrafficForm(forms.Form):
     """Which traffic is replayed. `policy` travels signed, as it was typed and checked, and is saved nowhere."""
 
     policy = forms.CharField(widget=forms.HiddenInput)
-    window = forms.ChoiceField(choices=WINDOWS, initial="24", widget=UnfoldAdminSelectWidget)
+    window = forms.ChoiceField(
+        choices=WINDOWS, initial="24", widget=UnfoldAdminSelectWidget, label=gettext_lazy("Window")
+    )
     organization = forms.ModelChoiceField(
         Organization.objects.order_by("slug"),
         required=False,
         empty_label=gettext_lazy("All"),
         widget=UnfoldAdminSelectWidget,
+        label=gettext_lazy("Organization"),
     )
     model = forms.ModelChoiceField(
-        Model.objects.order_by("slug"), required=False, empty_label=gettext_lazy("All"), widget=UnfoldAdminSelectWidget
+        Model.objects.order_by("slug"),
+        required=False,
+        empty_label=gettext_lazy("All"),
+        widget=UnfoldAdminSelectWidget,
+        label=gettext_lazy("Model"),
     )
 
     def clean_policy(self) -> dict[str, Any]:
@@ -113,7 +125,7 @@ class Replays(Page):
         if request.method == "POST" and form.is_valid():
             made = self._make(request, form.cleaned_data)
             return redirect("admin:routing_policy_replayed", made.pk)
-        context = {**self.admin_site.each_context(request), "title": "Replay", "opts": self.opts, "form": form}
+        context = {**self.admin_site.each_context(request), "title": _("Replay"), "opts": self.opts, "form": form}
         return TemplateResponse(request, "admin/routing/policy/replay.html", context)
 
     def replayed(self, request: HttpRequest, number: int) -> HttpResponse:
@@ -129,7 +141,7 @@ class Replays(Page):
         comparison = Comparison.from_json(found.result) if found.result else None
         context = {
             **self.admin_site.each_context(request),
-            "title": "Replay",
+            "title": _("Replay"),
             "opts": self.opts,
             "replay": found,
             "running": running,
@@ -138,7 +150,7 @@ class Replays(Page):
             "share": min(100, 100 * found.done // found.total) if found.total else 0,
             "remarks": comparison.remarks() if comparison else (),
             "table": {
-                "headers": ["", "Recorded", "Predicted", "Difference"],
+                "headers": ["", _("Recorded"), _("Predicted"), _("Difference")],
                 "rows": list(comparison.lines()) if comparison else [],
             },
         }

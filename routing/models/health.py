@@ -3,7 +3,7 @@
 import uuid
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import Organization
 from routing.models.model import Offer
@@ -13,8 +13,8 @@ from routing.models.provider import Credential
 class ClosedBy(models.TextChoices):
     """Who ended a rest."""
 
-    PROCESS = "process", _("A call that succeeded")
-    OPERATOR = "operator", _("An operator")
+    PROCESS = "process", gettext_lazy("A call that succeeded")
+    OPERATOR = "operator", gettext_lazy("An operator")
 
 
 class Ejection(models.Model):
@@ -29,11 +29,11 @@ class Ejection(models.Model):
     offer = models.ForeignKey(Offer, on_delete=models.CASCADE, null=True, related_name="ejections")
     credential = models.ForeignKey(Credential, on_delete=models.CASCADE, null=True, related_name="ejections")
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, null=True, related_name="+")
-    cause = models.CharField(max_length=32, help_text=_("The fault that opened it, or the last probe's."))
+    cause = models.CharField(max_length=32, help_text=gettext_lazy("The fault that opened it, or the last probe's."))
     opened_at = models.DateTimeField()
-    until = models.DateTimeField(help_text=_("Then one request probes it."))
-    count = models.PositiveIntegerField(help_text=_("Rests in a row."))
-    probed_until = models.DateTimeField(null=True, help_text=_("A probe is out."))
+    until = models.DateTimeField(help_text=gettext_lazy("Then one request probes it."))
+    count = models.PositiveIntegerField(help_text=gettext_lazy("Rests in a row."))
+    probed_until = models.DateTimeField(null=True, help_text=gettext_lazy("A probe is out."))
     probed_by = models.UUIDField(null=True)  # a process
     closed_at = models.DateTimeField(null=True)
     closed_by = models.CharField(max_length=8, choices=ClosedBy.choices, blank=True, default="")

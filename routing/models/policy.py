@@ -7,7 +7,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from accounts.models import ApiKey, Project
 from routing.models.model import Model
@@ -17,28 +18,28 @@ from routing.models.provider import Provider
 class Strategy(models.TextChoices):
     """How the offers of a model are ordered."""
 
-    PRIORITY = "priority", _("By priority, or by the factor")
-    ORDER = "order", _("Exactly as listed")
-    ROUND_ROBIN = "round_robin", _("In turn")
-    LEAST_LATENCY = "least_latency", _("The fastest first")
+    PRIORITY = "priority", gettext_lazy("By priority, or by the factor")
+    ORDER = "order", gettext_lazy("Exactly as listed")
+    ROUND_ROBIN = "round_robin", gettext_lazy("In turn")
+    LEAST_LATENCY = "least_latency", gettext_lazy("The fastest first")
 
 
 class Factor(models.TextChoices):
     """What counts first, where the strategy is priority."""
 
-    PRICE = "price", _("Price")
-    LATENCY = "latency", _("Time to first token")
-    THROUGHPUT = "throughput", _("Tokens a second")
-    QUALITY = "quality", _("Quality")
+    PRICE = "price", gettext_lazy("Price")
+    LATENCY = "latency", gettext_lazy("Time to first token")
+    THROUGHPUT = "throughput", gettext_lazy("Tokens a second")
+    QUALITY = "quality", gettext_lazy("Quality")
 
 
 class Level(models.TextChoices):
     """Whose requests a policy is for. The first of them that speaks of a thing decides it."""
 
-    KEY = "key", _("Key")
-    PROJECT = "project", _("Project")
-    MODEL = "model", _("Model")
-    GLOBAL = "global", _("Everything")
+    KEY = "key", gettext_lazy("Key")
+    PROJECT = "project", gettext_lazy("Project")
+    MODEL = "model", gettext_lazy("Model")
+    GLOBAL = "global", gettext_lazy("Everything")
 
 
 class Policy(models.Model):
@@ -54,7 +55,7 @@ class Policy(models.Model):
         models.CharField(max_length=64),
         null=True,
         blank=True,
-        help_text=_(
+        help_text=gettext_lazy(
             "Slugs, the first ones first. With the strategy: a request that lists its own is not bound to them."
         ),
     )
@@ -62,35 +63,43 @@ class Policy(models.Model):
         models.CharField(max_length=64),
         null=True,
         blank=True,
-        help_text=_("No request leaves these, whatever it asks for. Several levels: those that all of them name."),
+        help_text=gettext_lazy(
+            "No request leaves these, whatever it asks for. Several levels: those that all of them name."
+        ),
     )
     fallback = models.CharField(
         max_length=200,
         blank=True,
         default="",
-        help_text=_("true: other offers may follow; false: none; or a provider's or a model's slug to fall back to."),
+        help_text=gettext_lazy(
+            "true: other offers may follow; false: none; or a provider's or a model's slug to fall back to."
+        ),
     )
     max_attempts = models.PositiveSmallIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     first_byte_timeout = models.FloatField(
-        null=True, blank=True, help_text=_("Seconds; the provider's, if that is less.")
+        null=True, blank=True, help_text=gettext_lazy("Seconds; the provider's, if that is less.")
     )
-    total_timeout = models.FloatField(null=True, blank=True, help_text=_("Seconds; the provider's, if that is less."))
+    total_timeout = models.FloatField(
+        null=True, blank=True, help_text=gettext_lazy("Seconds; the provider's, if that is less.")
+    )
     refuses_training = models.BooleanField(
-        default=False, help_text=_("Leaves out providers that train on what they are sent. Any level's word holds.")
+        default=False,
+        help_text=gettext_lazy("Leaves out providers that train on what they are sent. Any level's word holds."),
     )
     refuses_retention = models.BooleanField(
-        default=False, help_text=_("Leaves out providers that keep what they are sent. Any level's word holds.")
+        default=False,
+        help_text=gettext_lazy("Leaves out providers that keep what they are sent. Any level's word holds."),
     )
     continues_streams = models.BooleanField(
         null=True,
         blank=True,
-        help_text=_(
+        help_text=gettext_lazy(
             "A text stream that breaks is continued by another offer, billed as two attempts of one generation."
         ),
     )
 
     class Meta:
-        verbose_name_plural = _("policies")
+        verbose_name_plural = gettext_lazy("policies")
         constraints = [
             models.CheckConstraint(
                 name="policy_subject",
@@ -133,7 +142,9 @@ class Policy(models.Model):
         for name, message in (*self._subject_errors(), *self._order_errors(), *self._name_errors()):
             errors.setdefault(name, message)
         if not errors and (circle := self._circle()):
-            errors["fallback"] = f"Models fall back in a circle: {' -> '.join(circle)}. Change one of them."
+            errors["fallback"] = _("Models fall back in a circle: %(circle)s. Change one of them.") % {
+                "circle": " -> ".join(circle)
+            }
         if errors:
             raise ValidationError(errors)
 
@@ -141,43 +152,48 @@ class Policy(models.Model):
         subjects = {"key": self.key_id, "project": self.project_id, "model": self.model_id}
         for name, given in subjects.items():
             if name == self.level and given is None:
-                yield name, f"Choose the {name} whose requests this is for."
+                yield name, str(CHOOSE[name])
             elif name != self.level and given is not None:
-                yield name, f"Leave this empty, or set the level to {Level(name).label.lower()}."
+                yield (
+                    name,
+                    _("Leave this empty, or set the level to %(level)s.") % {"level": str(Level(name).label).lower()},
+                )
         if self.level == Level.GLOBAL and Policy.objects.filter(level=Level.GLOBAL).exclude(pk=self.pk).exists():
-            yield "level", "There is a policy for everything already: change that one."
+            yield "level", _("There is a policy for everything already: change that one.")
 
     def _order_errors(self) -> Iterator[tuple[str, str]]:
         if self.strategy == Strategy.ORDER and not self.providers:
-            yield "providers", "List the providers in their order, or choose another strategy."
+            yield "providers", _("List the providers in their order, or choose another strategy.")
         if self.factor and self.strategy not in ("", Strategy.PRIORITY):
-            yield "factor", "A factor sorts under the strategy by priority alone: choose that one, or no factor."
+            yield "factor", _("A factor sorts under the strategy by priority alone: choose that one, or no factor.")
         for name in ("providers", "only_providers"):
             slugs = getattr(self, name)
             if slugs is not None and not slugs:
-                yield name, "Name at least one provider, or nothing at all for all of them."
+                yield name, _("Name at least one provider, or nothing at all for all of them.")
             if twice := sorted({slug for slug in slugs or () if slugs.count(slug) > 1}):
-                yield name, f"Listed twice: {', '.join(twice)}."
+                yield name, _("Listed twice: %(names)s.") % {"names": ", ".join(twice)}
         for name in ("first_byte_timeout", "total_timeout"):
             timeout = getattr(self, name)
             if timeout is not None and timeout <= 0:
-                yield name, "Give more than 0 seconds, or nothing."
+                yield name, _("Give more than 0 seconds, or nothing.")
 
     def _name_errors(self) -> Iterator[tuple[str, str]]:
         known = set(Provider.objects.values_list("slug", flat=True))
         for name in ("providers", "only_providers"):
             if unknown := [slug for slug in getattr(self, name) or () if _provider(slug) not in known]:
-                yield name, f"There is no provider {', '.join(unknown)}. {_slugs_of(known)}"
+                words = _("There is no provider %(names)s.") % {"names": ", ".join(unknown)}
+                yield name, f"{words} {_slugs_of(known)}"
         if self.only_providers is not None:
             only = set(map(_provider, self.only_providers))
             if self.providers and only.isdisjoint(map(_provider, self.providers)):
-                yield "providers", "None of these is among the only providers, so no request could go anywhere."
+                yield "providers", _("None of these is among the only providers, so no request could go anywhere.")
             if self.fallback in known - only:
-                yield "fallback", "This provider is not among the only providers: add it there, or name another."
+                yield "fallback", _("This provider is not among the only providers: add it there, or name another.")
         if self.fallback not in ("", *FLAGS, *known) and named(self.fallback) is None:
             yield (
                 "fallback",
-                f"There is no provider and no model {self.fallback}. Write true, false, or the slug of one.",
+                _("There is no provider and no model %(name)s. Write true, false, or the slug of one.")
+                % {"name": self.fallback},
             )
 
     def _circle(self) -> list[str]:
@@ -198,6 +214,11 @@ class Policy(models.Model):
 
 
 FLAGS = ("true", "false")
+CHOOSE = {
+    "key": gettext_lazy("Choose the key whose requests this is for."),
+    "project": gettext_lazy("Choose the project whose requests this is for."),
+    "model": gettext_lazy("Choose the model whose requests this is for."),
+}
 
 
 def named(name: str) -> Model | None:
@@ -215,31 +236,33 @@ def _provider(slug: str) -> str:
 
 def _slugs_of(known: set[str]) -> str:
     shown = sorted(known)[:10]
-    more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
-    return f"There are: {', '.join(shown)}{more}." if shown else "Make one first."
+    if not shown:
+        return _("Make one first.")
+    told = {"names": ", ".join(shown), "more": len(known) - len(shown)}
+    return (_("There are: %(names)s and %(more)s more.") if told["more"] else _("There are: %(names)s.")) % told
 
 
 class Word(models.TextChoices):
     """What a request may say of the model it wants chosen: a preference, then how hard its task is."""
 
-    BALANCED = "balanced", _("Balanced")
-    PERFORMANCE = "performance", _("Performance")
-    PRICE = "price", _("Price")
-    LOW = "low", _("Low complexity")
-    MEDIUM = "medium", _("Medium complexity")
-    HIGH = "high", _("High complexity")
+    BALANCED = "balanced", gettext_lazy("Balanced")
+    PERFORMANCE = "performance", gettext_lazy("Performance")
+    PRICE = "price", gettext_lazy("Price")
+    LOW = "low", gettext_lazy("Low complexity")
+    MEDIUM = "medium", gettext_lazy("Medium complexity")
+    HIGH = "high", gettext_lazy("High complexity")
 
 
 class Term(models.TextChoices):
     """What a model is scored by; see `routing.planning.choice`."""
 
-    QUALITY = "quality", _("Quality")
-    PRICE = "price", _("Price")
-    LATENCY = "latency", _("Latency")
-    AVAILABILITY = "availability", _("Availability")
-    PARAMETERS = "parameters", _("Parameters")
-    DEMAND = "demand", _("Demand")
-    TASK = "task", _("Task")
+    QUALITY = "quality", gettext_lazy("Quality")
+    PRICE = "price", gettext_lazy("Price")
+    LATENCY = "latency", gettext_lazy("Latency")
+    AVAILABILITY = "availability", gettext_lazy("Availability")
+    PARAMETERS = "parameters", gettext_lazy("Parameters")
+    DEMAND = "demand", gettext_lazy("Demand")
+    TASK = "task", gettext_lazy("Task")
 
 
 class ChoiceWeight(models.Model):

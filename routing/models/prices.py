@@ -7,13 +7,15 @@ from typing import Any
 
 from django.db.models import Case, When
 from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from billing.models import TariffVersion, rate_name
 from billing.pricing import Prices, Rate, compiled
 from routing.models.model import Model, Offer, never_written
 
 # What follows, for whoever may mend it.
-WITHOUT_A_PRICE = "under a hard budget its calls are refused, under none nobody knows what they cost"
+WITHOUT_A_PRICE = gettext_lazy("under a hard budget its calls are refused, under none nobody knows what they cost")
 
 
 def lacks(offers: Iterable[Offer], models: Mapping[int, Model] | None = None) -> dict[int, str]:
@@ -29,16 +31,18 @@ def lacks(offers: Iterable[Offer], models: Mapping[int, Model] | None = None) ->
     found = {}
     for offer in given:
         if offer.tariff_id is None:
-            found[offer.pk] = "no tariff"
+            found[offer.pk] = _("no tariff")
         elif offer.tariff_id in starts:
-            found[offer.pk] = f"no price before {starts[offer.tariff_id]:%Y-%m-%d %H:%M} UTC"
+            moment = f"{starts[offer.tariff_id]:%Y-%m-%d %H:%M}"
+            found[offer.pk] = _("no price before %(moment)s UTC") % {"moment": moment}
         elif offer.tariff_id not in prices:
-            found[offer.pk] = "a tariff without a version"
+            found[offer.pk] = _("a tariff without a version")
         elif offer.tariff_id in missing:
             free = needless.get(offer.model_id, ())
             needed = dict.fromkeys(which for which in missing[offer.tariff_id] if which[0] not in free)
             if needed:
-                found[offer.pk] = f"a tariff without a rate for {', '.join(rate_name(*which) for which in needed)}"
+                names = ", ".join(rate_name(*which) for which in needed)
+                found[offer.pk] = _("a tariff without a rate for %(names)s") % {"names": names}
     return found
 
 
@@ -78,4 +82,8 @@ def warnings(offers: Iterable[Offer]) -> list[str]:
     """A sentence for each of `offers` that is active and has no price."""
     active = [offer for offer in offers if offer.active]
     lacking = lacks(active)
-    return [f"{offer} has {lacking[offer.pk]}: {WITHOUT_A_PRICE}." for offer in active if offer.pk in lacking]
+    return [
+        _("%(offer)s has %(lack)s: %(means)s.") % {"offer": offer, "lack": lacking[offer.pk], "means": WITHOUT_A_PRICE}
+        for offer in active
+        if offer.pk in lacking
+    ]

@@ -148,7 +148,9 @@ class Provider(models.Model):
         default="",
         db_default="",
         validators=[
-            RegexValidator(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", "Letters, digits, dots, dashes and underscores.")
+            RegexValidator(
+                r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", gettext_lazy("Letters, digits, dots, dashes and underscores.")
+            )
         ],
         help_text=gettext_lazy("Of Azure: sent with each call as api-version."),
     )
@@ -166,7 +168,7 @@ class Provider(models.Model):
         blank=True,
         default="",
         db_default="",
-        validators=[RegexValidator(r"\A[a-z]+(-[a-z0-9]+)+\Z", "Write it like us-east-1.")],
+        validators=[RegexValidator(r"\A[a-z]+(-[a-z0-9]+)+\Z", gettext_lazy("Write it like us-east-1."))],
         help_text=gettext_lazy("Of AWS: that its signatures are for."),
     )
     active = models.BooleanField(default=True)
@@ -219,13 +221,17 @@ class Provider(models.Model):
         wrong: dict[str, str] = {}
         called = CALLED.get(Variant(self.variant)) if self.variant in Variant.values else None
         if called is not None and self.protocol != called.protocol:
-            wrong["variant"] = f"This is a variant of {called.protocol.label}, which is not the protocol."
+            wrong["variant"] = _("This is a variant of %(protocol)s, which is not the protocol.") % {
+                "protocol": called.protocol.label
+            }
         elif called is not None and not called.base_url.fullmatch(self.base_url.rstrip("/")):
-            wrong["base_url"] = f"For this variant write it like {called.example}; the rest is added to each call."
+            wrong["base_url"] = _("For this variant write it like %(example)s; the rest is added to each call.") % {
+                "example": called.example
+            }
         if self.variant == Variant.DEPLOYMENTS and not self.api_version:
-            wrong["api_version"] = "This variant needs one, such as 2024-10-21."
+            wrong["api_version"] = _("This variant needs one, such as 2024-10-21.")
         if self.auth_style == AuthStyle.SIGV4 and not self.region:
-            wrong["region"] = "AWS's signatures are for a region: write it like us-east-1."
+            wrong["region"] = _("AWS's signatures are for a region: write it like us-east-1.")
         if wrong:
             raise ValidationError(wrong)
 
@@ -252,7 +258,7 @@ class Credential(models.Model):
         blank=True,
         default="",
         db_default="",
-        validators=[RegexValidator(r"\A\w[^\x00-\x1f\x7f]*\Z", "It begins with a letter or a digit.")],
+        validators=[RegexValidator(r"\A\w[^\x00-\x1f\x7f]*\Z", gettext_lazy("It begins with a letter or a digit."))],
         help_text=gettext_lazy(
             "What the provider's bill calls this key: its id there, such as key_abc123. Empty: its name."
         ),

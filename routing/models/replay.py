@@ -1,7 +1,7 @@
 """A replay that was asked for in the console: done by a worker, watched and stopped from a page."""
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy
 
 
 class Replay(models.Model):
@@ -13,11 +13,11 @@ class Replay(models.Model):
     class State(models.TextChoices):
         """How far it is."""
 
-        WAITING = "waiting", _("Waiting for a worker")
-        RUNNING = "running", _("Running")
-        DONE = "done", _("Done")
-        STOPPED = "stopped", _("Stopped")
-        FAILED = "failed", _("Failed")
+        WAITING = "waiting", gettext_lazy("Waiting for a worker")
+        RUNNING = "running", gettext_lazy("Running")
+        DONE = "done", gettext_lazy("Done")
+        STOPPED = "stopped", gettext_lazy("Stopped")
+        FAILED = "failed", gettext_lazy("Failed")
 
     created_at = models.DateTimeField(auto_now_add=True)
     asked_by = models.CharField(max_length=150)

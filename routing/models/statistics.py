@@ -5,7 +5,7 @@ Offers are named as text, since attempts outlive the catalog. Times are UTC; ske
 """
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy
 
 from billing.aggregates import Span
 
@@ -15,10 +15,10 @@ ALL_SIZES = -1  # in place of a size class: prompts of every size
 class Window(models.TextChoices):
     """Over how long statistics are published; each ends now."""
 
-    MINUTES = "5m", _("5 minutes")
-    HOUR = "1h", _("an hour")
-    DAY = "1d", _("a day")
-    MONTH = "30d", _("30 days")
+    MINUTES = "5m", gettext_lazy("5 minutes")
+    HOUR = "1h", gettext_lazy("an hour")
+    DAY = "1d", gettext_lazy("a day")
+    MONTH = "30d", gettext_lazy("30 days")
 
 
 class Tally(models.Model):
@@ -87,7 +87,7 @@ class OfferStatistics(Tally):
     token_p50 = models.FloatField(null=True)
 
     class Meta:
-        verbose_name_plural = _("offer statistics")
+        verbose_name_plural = gettext_lazy("offer statistics")
         constraints = [
             models.UniqueConstraint(
                 fields=["window", "model", "provider", "upstream_model", "size_class"], name="one_statistic_a_window"

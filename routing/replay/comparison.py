@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Self
 
+from django.utils.translation import gettext as _
+
 from routing.statistics.sketches import bucket, quantile
 
 ZERO = Decimal(0)
@@ -119,30 +121,38 @@ class Comparison:
         """The comparison as a table: what, recorded, predicted, the difference."""
         before, after = self.recorded, self.predicted
         for name in ("charge", "cost"):
-            label = "Charged" if name == "charge" else "Providers' cost"
+            label = _("Charged") if name == "charge" else _("Providers' cost")
             old, new = getattr(before, name), getattr(after, name)
             yield label, _dollars(old), _dollars(new), _dollars_more(old, new)
-        for label, attribute in (("Duration", "duration"), ("First token", "first_token")):
+        for label, attribute in ((_("Duration"), "duration"), (_("First token"), "first_token")):
             old, new = getattr(before, attribute), getattr(after, attribute)
             if not new.count:
                 continue
-            yield f"{label}, mean", *_times(old.mean, new.mean)
-            yield f"{label}, half below", *_times(old.quantile(0.5), new.quantile(0.5))
-            yield f"{label}, 90 % below", *_times(old.quantile(0.9), new.quantile(0.9))
+            yield _("%(what)s, mean") % {"what": label}, *_times(old.mean, new.mean)
+            yield _("%(what)s, half below") % {"what": label}, *_times(old.quantile(0.5), new.quantile(0.5))
+            yield _("%(what)s, 90 %% below") % {"what": label}, *_times(old.quantile(0.9), new.quantile(0.9))
         for provider in sorted({*before.providers, *after.providers}):
             old, new = before.share(provider), after.share(provider)
-            yield f"Answered by {provider}", f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f} points"
+            what = _("Answered by %(provider)s") % {"provider": provider}
+            more = _("%(points)s points") % {"points": f"{100 * (new - old):+.1f}"}
+            yield what, f"{old:.1%}", f"{new:.1%}", more
         if after.failed:
-            yield "Would have failed", "0", f"{after.failed:,}", f"{after.failed:+,}"
+            yield _("Would have failed"), "0", f"{after.failed:,}", f"{after.failed:+,}"
 
     def remarks(self) -> list[str]:
         """What the table does not say."""
-        found = [f"{self.replayed:,} generations, of which {self.moved:,} would have gone elsewhere."]
-        found += [f"{count:,} left out: {why}." for why, count in sorted(self.left_out.items())]
+        found = [
+            _("%(replayed)s generations, of which %(moved)s would have gone elsewhere.")
+            % {"replayed": f"{self.replayed:,}", "moved": f"{self.moved:,}"}
+        ]
+        found += [
+            _("%(count)s left out: %(why)s.") % {"count": f"{count:,}", "why": _(why)}
+            for why, count in sorted(self.left_out.items())
+        ]
         if self.unpriced:
-            found.append(f"{self.unpriced:,} of unknown price are not in the amounts.")
+            found.append(_("%(count)s of unknown price are not in the amounts.") % {"count": f"{self.unpriced:,}"})
         if self.untimed:
-            found.append(f"{self.untimed:,} of unknown time are not in the durations.")
+            found.append(_("%(count)s of unknown time are not in the durations.") % {"count": f"{self.untimed:,}"})
         return found
 
     def as_json(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from uuid import UUID
 import psycopg
 from django.db import connection
 from django.db.models import QuerySet
+from django.utils.translation import gettext_noop
 from psycopg.types.json import JsonbLoader
 
 from billing.ids import first_id
@@ -156,11 +157,11 @@ class Replay:
         """Compares one generation, or leaves it out."""
         record = usage.plan
         if usage.status != Status.COMPLETED:
-            comparison.leave_out("they did not complete")
+            comparison.leave_out(gettext_noop("they did not complete"))
         elif not record:
-            comparison.leave_out("no plan was kept with them")
+            comparison.leave_out(gettext_noop("no plan was kept with them"))
         elif (found := self._planned(usage, record)) is None:
-            comparison.leave_out("their model is not in the catalog any more")
+            comparison.leave_out(gettext_noop("their model is not in the catalog any more"))
         else:
             recorded = Outcome(usage.provider, usage.charge, usage.provider_cost, usage.duration_ms, usage.ttft_ms)
             chosen, lost = _answering(found, faults)

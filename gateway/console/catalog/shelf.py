@@ -97,7 +97,7 @@ def _prices(offer: Offer, now: datetime) -> Prices:
 def _words(reason: str) -> str:
     """Why a policy leaves an offer out."""
     words = {reason.value: words for reason, words in WORDS.items()}
-    return words.get(reason, reason).removeprefix("left out: ").capitalize() + "."
+    return _(words.get(reason, reason)).removeprefix("left out: ").capitalize() + "."
 
 
 def _rows(models: dict[str, list[list[Any]]]) -> Iterable[list[Any]]:

@@ -112,13 +112,15 @@ def _resting() -> Item | None:
         _("Offers or credentials at rest"),
         _("They failed too often, so requests go to others until a trial succeeds."),
         reverse("health_board"),
-        lambda rest: f"{_subject(rest)}: {rest.cause.replace('_', ' ')}",
+        lambda rest: f"{_subject(rest)}: {_(rest.cause.replace('_', ' '))}",
         lambda rest: f"{reverse('health_board')}?{urlencode({'q': _provider(rest)})}",
     )
 
 
 def _subject(rest: Ejection) -> str:
-    return " with ".join(str(part) for part in (rest.offer, rest.credential) if part is not None)
+    if rest.offer is not None and rest.credential is not None:
+        return _("%(offer)s with %(credential)s") % {"offer": rest.offer, "credential": rest.credential}
+    return str(rest.offer or rest.credential or "")
 
 
 def _provider(rest: Ejection) -> str:
@@ -254,7 +256,10 @@ def _quarantine() -> Item | None:
         _("Claims in quarantine"),
         _("A provider counted what nobody believed, so an estimate was charged. Accept the claim, or dismiss it."),
         f"{reverse('admin:billing_quarantined_changelist')}?decision=open",
-        lambda row: f"{row.created_at:%Y-%m-%d %H:%M} {row.model} at {row.provider}",
+        lambda row: (
+            f"{row.created_at:%Y-%m-%d %H:%M} "
+            + _("%(model)s at %(provider)s") % {"model": row.model, "provider": row.provider}
+        ),
         lambda row: reverse("admin:billing_quarantined_change", args=[row.pk]),
     )
 

@@ -23,11 +23,11 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Context of the first page: what needs the person, and what a range of days came to; empty without any role."""
     asked = asked_for(request)
     if not asked.access.may(Usage, Verb.VIEW):
-        return {**context, "title": "Overview", "first_steps": first_steps(request), "figures": None}
+        return {**context, "title": _("Overview"), "first_steps": first_steps(request), "figures": None}
     budgets = _budgets(asked)
     return {
         **context,
-        "title": "Overview",
+        "title": _("Overview"),
         "first_steps": first_steps(request),
         "asked": asked,
         **choices(asked),

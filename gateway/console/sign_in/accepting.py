@@ -26,13 +26,19 @@ from gateway.console.sign_in.second_step import BEGUN
 
 INVITED = "invited"  # the id of the invitation whose token this session has shown
 SECONDS = 1800
-NOT_GOOD = "This invitation is not good any more: it was used, taken back, or is older than a week. Ask for another."
+NOT_GOOD = gettext_lazy(
+    "This invitation is not good any more: it was used, taken back, or is older than a week. Ask for another."
+)
 
 
 class NewPassword(forms.Form):
     """A password, twice."""
 
-    password = forms.CharField(max_length=200, widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}))
+    password = forms.CharField(
+        max_length=200,
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
+        label=gettext_lazy("Password"),
+    )
     repeated = forms.CharField(
         max_length=200,
         label=gettext_lazy("Password again"),
@@ -48,7 +54,7 @@ class NewPassword(forms.Form):
         given = super().clean() or {}
         if given.get("password") and given.get("repeated"):
             if given["password"] != given["repeated"]:
-                raise ValidationError({"repeated": "This is another one."})
+                raise ValidationError({"repeated": _("This is another one.")})
             try:
                 validate_password(given["password"], self._person)
             except ValidationError as error:
@@ -61,13 +67,13 @@ class NewPassword(forms.Form):
 def open_invitation(request: HttpRequest) -> HttpResponseBase:
     """Takes the token that the page's script has found in the address, or that was typed."""
     if request.method != "POST":
-        return entering.page(request, "invitation", "Invitation")
+        return entering.page(request, "invitation", _("Invitation"))
     if seconds := login_attempts.crowded(entering.address_of(request), BEGUN):
         return entering.later(request, seconds)
     try:
         found = invitations.by_token(request.POST.get("token", "").strip())
     except invitations.NotGood:
-        return entering.page(request, "failed", "Invitation", 404, words=NOT_GOOD)
+        return entering.page(request, "failed", _("Invitation"), 404, words=NOT_GOOD)
     if not request.user.is_authenticated:
         request.session.set_expiry(SECONDS)
     request.session[INVITED] = str(found.pk)
@@ -81,7 +87,7 @@ def accept_invitation(request: HttpRequest) -> HttpResponseBase:
     """Shows what is offered, and gives it: to whoever is signed in, or to somebody new who chooses a password."""
     found = invited(request)
     if found is None:
-        return entering.page(request, "failed", "Invitation", 404, words=NOT_GOOD)
+        return entering.page(request, "failed", _("Invitation"), 404, words=NOT_GOOD)
     if request.method != "POST":
         return _show(request, found, NewPassword(found.email))
     form = NewPassword(found.email, request.POST)
@@ -92,7 +98,7 @@ def accept_invitation(request: HttpRequest) -> HttpResponseBase:
             return _show(request, found, form)
         user = hashed(lambda: invitations.accept_anew(found, form.cleaned_data["password"]))
     except invitations.NotGood:
-        return entering.page(request, "failed", "Invitation", 404, words=NOT_GOOD)
+        return entering.page(request, "failed", _("Invitation"), 404, words=NOT_GOOD)
     except Busy:
         return entering.later(request, round(PATIENCE))
     _note(request, found, user)
@@ -127,7 +133,7 @@ def _show(request: HttpRequest, found: Invitation, form: NewPassword) -> HttpRes
     return entering.page(
         request,
         "accept",
-        f"Join {found.organization.name}",
+        _("Join %(name)s") % {"name": found.organization.name},
         invitation=found,
         form=form,
         mine=mine,

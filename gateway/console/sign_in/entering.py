@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 
 from accounts.models import User
 from accounts.sign_in import factors, sessions
@@ -141,7 +142,7 @@ def site_of(request: HttpRequest) -> Site:
 
 def later(request: HttpRequest, seconds: int) -> HttpResponse:
     """Says when to try again: 429, with Retry-After."""
-    context = {**admin.site.each_context(request), "minutes": -(-seconds // 60), "title": "Too many attempts"}
+    context = {**admin.site.each_context(request), "minutes": -(-seconds // 60), "title": _("Too many attempts")}
     response = render(request, "admin/login_later.html", context, status=429)
     response["Retry-After"] = str(seconds)
     return response

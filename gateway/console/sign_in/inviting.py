@@ -15,7 +15,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_http_methods, require_POST
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminSelectWidget
 
@@ -35,8 +35,12 @@ class Invite(forms.Form):
     """Whom, to what, and as what."""
 
     email = forms.EmailField(max_length=150, label=gettext_lazy("Mail address"), widget=UnfoldAdminEmailInputWidget())
-    organization: Any = forms.ModelChoiceField(Organization.objects.none(), widget=UnfoldAdminSelectWidget())
-    role = forms.ChoiceField(choices=Role.choices, initial=Role.DEVELOPER, widget=UnfoldAdminSelectWidget())
+    organization: Any = forms.ModelChoiceField(
+        Organization.objects.none(), widget=UnfoldAdminSelectWidget(), label=gettext_lazy("Organization")
+    )
+    role = forms.ChoiceField(
+        choices=Role.choices, initial=Role.DEVELOPER, widget=UnfoldAdminSelectWidget(), label=gettext_lazy("Role")
+    )
 
     def __init__(self, mine: Any, data: Any = None) -> None:
         super().__init__(data)
@@ -87,10 +91,12 @@ def take_back(request: HttpRequest, pk: Any) -> HttpResponseBase:
 def _mailed(made: Invitation, link: str) -> str | None:
     """Sends the mail; None, or why that did not work."""
     if not settings.EMAIL_HOST:
-        return "No mail server is set up (EMAIL_HOST)."
+        return _("No mail server is set up (EMAIL_HOST).")
+    with override("en"):  # whatever the language of who invites
+        role = made.get_role_display().lower()
     text = (
         f"{made.invited_by.get_full_name() or made.invited_by.get_username()} invites you to {made.organization.name} "
-        f"as {made.get_role_display().lower()}.\n\nAccept until {made.expires_at:%Y-%m-%d %H:%M} UTC:\n\n{link}\n\n"
+        f"as {role}.\n\nAccept until {made.expires_at:%Y-%m-%d %H:%M} UTC:\n\n{link}\n\n"
         "The link is good once. Whoever did not expect this need not do anything.\n"
     )
     subject = " ".join(f"Invitation to {made.organization.name}".split())
@@ -98,7 +104,7 @@ def _mailed(made: Invitation, link: str) -> str | None:
         EmailMessage(subject, text, to=[made.email], headers={"Auto-Submitted": "auto-generated"}).send()
     except (OSError, smtplib.SMTPException) as error:
         logger.warning("an invitation was not mailed: %s", error)
-        return "The mail server did not take the mail."
+        return _("The mail server did not take the mail.")
     return None
 
 
@@ -110,14 +116,14 @@ def _show(request: HttpRequest, form: Invite, **context: Any) -> HttpResponse:
         {
             "row": one,
             "open": not one.accepted_at and not one.revoked_at and one.expires_at > now,
-            "state": "accepted"
+            "state": _("accepted")
             if one.accepted_at
-            else "taken back"
+            else _("taken back")
             if one.revoked_at
-            else "open"
+            else _("open")
             if one.expires_at > now
-            else "expired",
+            else _("expired"),
         }
         for one in rows.order_by("-created_at")[:MOST_SHOWN]
     ]
-    return entering.page(request, "invite", "Invitations", form=form, rows=shown, **context)
+    return entering.page(request, "invite", _("Invitations"), form=form, rows=shown, **context)

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
@@ -77,7 +78,7 @@ def show(request: HttpRequest, form: Any, after: str, status: int = 200, wrong: 
     return entering.page(
         request,
         "login",
-        "Log in",
+        _("Log in"),
         status,
         form=form,
         after=after,

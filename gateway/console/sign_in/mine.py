@@ -56,7 +56,7 @@ def new_totp(request: HttpRequest) -> HttpResponseBase:
     except IntegrityError:  # another window of theirs was quicker
         return redirect("my_sign_in")
     if not right:
-        return _scan(request, user, seed, "This code is not right. Is the clock of your device?")
+        return _scan(request, user, seed, _("This code is not right. Is the clock of your device?"))
     attempt.succeeded()
     del request.session[SEED]
     return _gained(request, "added an authenticator app", first)
@@ -143,7 +143,9 @@ def end_sessions(request: HttpRequest) -> HttpResponseBase:
     else:
         count = sessions.end(user, only=chosen, but=this)
         note("ended sessions", user, entering.address_of(request), count=count)
-        messages.success(request, "No other session was open." if not count else f"Signed out: {count}.")
+        messages.success(
+            request, _("Signed out: %(count)s.") % {"count": count} if count else _("No other session was open.")
+        )
     return redirect("my_sign_in")
 
 
@@ -154,7 +156,7 @@ def _page(request: HttpRequest) -> HttpResponse:
     return entering.page(
         request,
         "mine",
-        "Sign-in and sessions",
+        _("Sign-in and sessions"),
         person=user,
         totp=Totp.objects.filter(user=user).first(),
         passkeys=list(user.passkeys.order_by("created_at")),
@@ -193,7 +195,7 @@ def _scan(request: HttpRequest, user: User, seed: str | None, wrong: str = "") -
     return entering.page(
         request,
         "new_totp",
-        "Add an authenticator app",
+        _("Add an authenticator app"),
         picture=mark_safe(totp.picture(user, seed, "Meterline")),  # noqa: S308 - made of modules alone, no text of anybody's
         seed=" ".join(seed[at : at + 4] for at in range(0, len(seed), 4)),
         wrong=wrong,
@@ -231,9 +233,9 @@ def _lost(request: HttpRequest, event: str, **facts: Any) -> None:
 
 def _codes(request: HttpRequest, codes: list[str]) -> HttpResponse:
     """The codes, once. No redirect: a page after one would need them kept somewhere meanwhile."""
-    return entering.page(request, "codes", "Recovery codes", codes=codes)
+    return entering.page(request, "codes", _("Recovery codes"), codes=codes)
 
 
 def _name(request: HttpRequest) -> str:
     given = "".join(char if char.isprintable() else " " for char in request.POST.get("name", "")).strip()
-    return given[:MOST_NAME] or "Passkey"
+    return given[:MOST_NAME] or _("Passkey")

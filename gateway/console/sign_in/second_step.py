@@ -7,6 +7,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 from unfold.forms import AuthenticationForm
@@ -85,7 +86,7 @@ def passkey_login(request: HttpRequest) -> HttpResponseBase:
     """Signs in with a passkey alone: its device has seen who holds it, so it is both factors."""
     after, key = request.POST.get("next", ""), _signed(request, None)
     if key is None or not entering.may_enter(key.user):
-        return show(request, AuthenticationForm(request), after, wrong="This passkey does not open an account here.")
+        return show(request, AuthenticationForm(request), after, wrong=_("This passkey does not open an account here."))
     return entering.enter(request, key.user, "passkey", after=after, second=True)
 
 
@@ -93,7 +94,7 @@ def _proved(request: HttpRequest, user: User) -> str | HttpResponse:
     """How `user` has proved a second factor with this form; else what to answer."""
     if request.POST.get("credential"):
         if _signed(request, user) is None:
-            return _show(request, user, wrong="This passkey is not one of yours.")
+            return _show(request, user, wrong=_("This passkey is not one of yours."))
         return "passkey"
     attempt = login_attempts.Attempt(str(user.pk), entering.address_of(request), CODE)
     if seconds := attempt.begin():
@@ -108,14 +109,14 @@ def _proved(request: HttpRequest, user: User) -> str | HttpResponse:
         right, how = recovery_codes.take(user, code), "recovery code"
     if not right:
         note("sent a wrong code", user, entering.address_of(request))
-        return _show(request, user, wrong="This code is not right, or it was used already.")
+        return _show(request, user, wrong=_("This code is not right, or it was used already."))
     attempt.succeeded()
     return how
 
 
 def _password(request: HttpRequest, user: User) -> str | HttpResponse:
     if not settings.CONSOLE_PASSWORDS:
-        return _show(request, user, wrong="Passwords are off here.")
+        return _show(request, user, wrong=_("Passwords are off here."))
     attempt = login_attempts.Attempt(user.get_username(), entering.address_of(request))
     if seconds := attempt.begin():
         return entering.later(request, seconds)
@@ -125,7 +126,7 @@ def _password(request: HttpRequest, user: User) -> str | HttpResponse:
         return entering.later(request, round(PATIENCE))
     if not right:
         note("sent a wrong password", user, entering.address_of(request))
-        return _show(request, user, wrong="This is not your password.")
+        return _show(request, user, wrong=_("This is not your password."))
     attempt.succeeded()
     return "password"
 
@@ -153,7 +154,7 @@ def _show(request: HttpRequest, user: User, wrong: str = "") -> HttpResponse:
     return entering.page(
         request,
         "second_step",
-        "Prove that it is you" if again else "One more step",
+        _("Prove that it is you") if again else _("One more step"),
         again=again,
         wrong=wrong,
         after=request.POST.get("next") or request.GET.get("next") or "",

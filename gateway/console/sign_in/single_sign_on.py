@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from accounts import login_attempts
@@ -20,7 +21,8 @@ from gateway.console.sign_in.second_step import BEGUN
 from routing.outside import outside
 
 KEPT = "single_sign_on"
-AGAIN, NO_ACCESS = "Signing in there did not work. Begin again.", "You have no access here. Ask for an invitation."
+AGAIN = gettext_lazy("Signing in there did not work. Begin again.")
+NO_ACCESS = gettext_lazy("You have no access here. Ask for an invitation.")
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,8 @@ def leave(request: HttpRequest) -> HttpResponseBase:
         address, kept = _provider().leave(_callback(request), again=request.user.is_authenticated)
     except oidc.Refused as error:
         logger.error("single sign-on: %s", error)
-        return _failed(request, "The identity provider cannot be reached, or is not set up as it should be.", 502)
+        words = _("The identity provider cannot be reached, or is not set up as it should be.")
+        return _failed(request, words, 502)
     if not request.user.is_authenticated:
         request.session.set_expiry(oidc.SIGN_IN_SECONDS)
     request.session[KEPT] = {**kept, "after": request.GET.get("next", "")}
@@ -49,13 +52,13 @@ def back(request: HttpRequest) -> HttpResponseBase:
     provider, address = _provider(), entering.address_of(request)
     kept = request.session.pop(KEPT, None)
     if kept is None:  # anybody may ask for this page, as often as they like: nothing is kept of it
-        return _failed(request, AGAIN, 403)
+        return _failed(request, str(AGAIN), 403)
     request.session.save()  # good for one answer, whatever becomes of this one
     try:
         claims = provider.claims(kept, {name: request.GET[name] for name in request.GET}, _callback(request))
     except oidc.Refused as error:
         note("was refused after single sign-on", None, address, why=str(error)[:200])
-        return _failed(request, AGAIN, 403)
+        return _failed(request, str(AGAIN), 403)
     after = kept["after"]
     if kept["again"]:
         return _again(request, claims, after)
@@ -67,12 +70,12 @@ def back(request: HttpRequest) -> HttpResponseBase:
             note("accepted an invitation", user, address, organization=invitation.organization.slug)
     except (groups.NobodyHere, invitations.NotGood) as error:
         note("was refused after single sign-on", None, address, subject=claims.subject, why=str(error))
-        return _failed(request, NO_ACCESS, 403)
+        return _failed(request, str(NO_ACCESS), 403)
     except IntegrityError:  # another window of theirs was quicker
-        return _failed(request, AGAIN, 409)
+        return _failed(request, str(AGAIN), 409)
     if not entering.may_enter(user):
         note("was refused after single sign-on", user, address, why="not let in")
-        return _failed(request, NO_ACCESS, 403)
+        return _failed(request, str(NO_ACCESS), 403)
     request.session.pop(INVITED, None)
     return entering.first_step(request, user, "single sign-on", after=after, whole=settings.OIDC_PROVES_SECOND_FACTOR)
 
@@ -102,4 +105,4 @@ def _callback(request: HttpRequest) -> str:
 
 
 def _failed(request: HttpRequest, words: str, status: int) -> HttpResponse:
-    return entering.page(request, "failed", "Not signed in", status, words=words)
+    return entering.page(request, "failed", _("Not signed in"), status, words=words)
