@@ -54,7 +54,7 @@ exports: environment ## Export a million generations in each format, and print h
 matrix: environment ## Prove and print who may do what in the console, and that no organization sees another (make test: a sixth)
 	$(BIN)/python -m tests.matrix $(ARGS)
 
-scripts: environment ## Have each text of every model hold each of 60 script payloads on every page (make test: one each, some pages in a browser)
+scripts: environment ## Have each text of every model hold each of 60 script payloads on every page (make test: one each; make slow: some pages in a browser)
 	SCRIPTS=whole $(BIN)/python -m pytest -n logical tests/console/test_scripts.py $(ARGS)
 
 conformance: environment ## Prove the API's contract row by row, and write docs/conformance.md

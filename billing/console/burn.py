@@ -87,8 +87,11 @@ def forecast(
     share = Decimal(gone / whole)
     if share < LEAST_SHARE:
         return None, None
+    comes_to = used / share
+    if comes_to <= amount:
+        return comes_to, None  # at its pace it is reached after the end, be it in a time that has no date
     reached = start + timedelta(seconds=float(Decimal(gone.total_seconds()) * amount / used))
-    return used / share, reached if now < reached < until else None
+    return comes_to, reached if now < reached < until else None
 
 
 class Burning(NamedTuple):

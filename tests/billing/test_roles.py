@@ -251,6 +251,7 @@ AS_OWNER = {
     "gateway_reveal_payload": "console",
     "gateway_purge_payloads": "app",
     "gateway_cut": "console",
+    "routing_sold": "console",
 }
 
 

@@ -81,6 +81,7 @@ def wrong(window: Window, axe: str, address: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_serious_is_wrong_with_a_login_a_list_and_a_form(window: Window, rows: Rows, axe: str) -> None:
     window.driver.delete_all_cookies()
     assert wrong(window, axe, "/console/login/") == []

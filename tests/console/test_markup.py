@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
 from django.urls import reverse
 from django.utils.html import escape
 
@@ -31,6 +32,7 @@ def plan_of(text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow  # `test_scripts` has the same of more texts, without searches, filters and templates
 def test_it_shows_what_others_wrote_as_text() -> None:
     payload, tenant = PAYLOAD, make_tenant("mallory")
     made = make_rows(tenant)

@@ -210,6 +210,7 @@ def test_a_budget_is_told_with_what_it_comes_to(alice: Tenant) -> None:
         ("120", 12, "240", None),  # spent already
         ("10", 1, None, None),  # too early to say
         ("0", 12, None, None),
+        ("0.000000000001", 12, "0.000000000002", None),  # it would be reached in a year that there is not
     ],
 )
 def test_a_forecast_goes_on_as_the_window_began(

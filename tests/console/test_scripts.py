@@ -1,8 +1,8 @@
 """Sixty script payloads in every text that somebody else may have written: each is text on every page, and none runs.
 
 The fields come from the models, the pages from the admin's registry and the URL configuration, so that new ones are
-met here, too. `make test` has each field hold one of them, and a browser see the pages of what clients send; `make
-scripts` has each hold each, and a browser see all pages.
+met here, too. `make test` has each field hold one of them, `make slow` a browser see the pages of what clients
+send; `make scripts` has each hold each, and a browser see all pages.
 """
 
 import os
@@ -278,6 +278,7 @@ def test_none_is_more_than_text_on_any_page(turn: int, rows: Rows) -> None:
 
 
 @needs_a_browser
+@pytest.mark.slow
 def test_a_browser_runs_none_even_without_the_policy(rows: Rows, tmp_path: Path) -> None:
     """The content security policy is switched off, so that what is not escaped would run."""
     asked = pages(rows) if WHOLE else [address for one in SEEN for address in addresses(one, rows[one])[:2]]
