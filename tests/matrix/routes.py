@@ -77,7 +77,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any], Iterable[str]]] = {
 ELSEWHERE = {
     *("admin:login", "admin:logout", "admin:password_change", "admin:autocomplete", "admin:app_list"),
     # Pages of before somebody is let in, and of one's own ways in and sessions (`tests/console/sign_in`).
-    *("login", "second_step", "second_options", "passkey_login", "passkey_options", "sso", "sso_back"),
+    *("login", "set_language", "second_step", "second_options", "passkey_login", "passkey_options", "sso", "sso_back"),
     *("open_invitation", "accept_invitation", "my_sign_in", "sign_in_again", "new_totp", "remove_totp"),
     *("passkey_new", "passkey_new_options", "passkey_rename", "passkey_remove", "new_codes", "end_sessions"),
     # A file that is there once a worker has fetched it (`tests/routing/bills`).

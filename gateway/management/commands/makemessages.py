@@ -1,7 +1,7 @@
 """`manage.py makemessages`: brings the catalogues of the console's words up to date. gettext's tools must be there."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.management.commands import compilemessages, makemessages
@@ -9,11 +9,15 @@ from django.core.management.commands import compilemessages, makemessages
 from gateway.console.words import names
 
 LANGUAGE = "zh_Hans"
-ELSEWHERE = [".*", "tests", "bench", "deploy", "docs", "migrations"]
+ELSEWHERE = [".*", "tests", "bench", "deploy", "docs", "migrations", "locale"]
 
 
 class Command(makemessages.Command):
-    """Django's, with the names that Django makes itself, without line numbers, dates and what is not said any more."""
+    """Django's, with the names that Django makes itself, without line numbers, dates, guesses and what is not said any
+    more.
+    """
+
+    msgmerge_options: ClassVar = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Writes the .po, keeping what is translated, and the .mo."""
@@ -21,7 +25,7 @@ class Command(makemessages.Command):
         said.write_text("".join(f"gettext({name!r})\n" for name in sorted(names()) if name))
         try:
             told = {"locale": [LANGUAGE], "ignore_patterns": ELSEWHERE, "no_wrap": True, "no_location": True}
-            super().handle(*args, **{**options, **told, "no_obsolete": True, "no_fuzzy_matching": True})
+            super().handle(*args, **{**options, **told, "no_obsolete": True})
         finally:
             said.unlink()
         for place in settings.LOCALE_PATHS:
