@@ -1,7 +1,7 @@
 """`manage.py makemessages`: brings the catalogues of the console's words up to date. gettext's tools must be there."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from django.conf import settings
 from django.core.management.commands import compilemessages, makemessages
@@ -17,7 +17,7 @@ class Command(makemessages.Command):
     more.
     """
 
-    msgmerge_options: ClassVar = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]
+    msgmerge_options = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]  # noqa: RUF012 - as Django has it
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Writes the .po, keeping what is translated, and the .mo."""
