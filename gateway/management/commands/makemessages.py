@@ -17,7 +17,7 @@ class Command(makemessages.Command):
     more.
     """
 
-    msgmerge_options = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]  # noqa: RUF012 - as Django has it
+    msgmerge_options = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Writes the .po, keeping what is translated, and the .mo."""
