@@ -19,7 +19,7 @@ HI = [{"role": "user", "content": "hi"}]
 OTHER = {"date", "server", "connection", "x-request-id", "x-generation-id", "transfer-encoding", "vary"}
 MIDDLEWARE = {
     "x-content-type-options", "referrer-policy", "cross-origin-opener-policy", "x-frame-options",
-    "content-security-policy", "permissions-policy", "strict-transport-security",
+    "content-security-policy", "permissions-policy", "strict-transport-security", "content-language",
 }  # fmt: skip
 
 
