@@ -112,6 +112,7 @@ def test_nothing_serious_is_wrong_with_the_main_pages(window: Window, rows: Rows
     assert {address: said for address, said in found.items() if said} == {}
 
 
+@pytest.mark.slow
 def test_a_page_is_walked_through_by_keyboard(window: Window, rows: Rows) -> None:
     """The first stop leads past the menu; each stop can be seen; every link and field of the content is one."""
     from selenium.webdriver.common.action_chains import ActionChains

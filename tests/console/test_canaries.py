@@ -45,6 +45,7 @@ def whole(response: Any) -> str:
     return content.decode("latin-1")
 
 
+@pytest.mark.slow
 def test_no_secret_leaves_the_console(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tenant = make_tenant("alice")

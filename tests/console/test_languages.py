@@ -62,6 +62,7 @@ def test_every_word_of_the_code_is_in_the_catalogue(tmp_path: Path) -> None:
     assert (place / "django.po").read_text() == CATALOGUE.read_text()
 
 
+@pytest.mark.slow
 def test_every_page_is_there_in_chinese(rows: Rows) -> None:
     client = console(HTTP_ACCEPT_LANGUAGE="zh-hans")
     pages = [address for model in PAGES for address in addresses(model, rows[model])]
