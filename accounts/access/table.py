@@ -63,7 +63,7 @@ RULES = {
     "accounts.apikey":       rule("vac   -     v       vac   vac   v", "project__organization", person="owner"),
     "gateway.refused":       rule("v     -     v       v     v     v", "organization", key="key"),
     "gateway.refusedcount":  rule("v     -     v       v     v     v", "organization", key="key"),
-    "gateway.changeset":     rule("vac   -     v       -     -     -"),
+    "gateway.changeset":     rule("vc    -     v       -     -     -"),
     "gateway.storedfile":    rule("vd    -     -       vd    vd    -", "project__organization", key="key"),
     "gateway.payload":      rule("vd    -     -       vd    -     -", "organization"),
     "routing.provider":      rule("vacd  -     -       -     -     -"),
