@@ -3,18 +3,20 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from secrets import token_hex
 from threading import Thread
 from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import Group
 from django.contrib.messages import get_messages
 from django.db import connection, transaction
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import AuditEvent, Membership, User
-from accounts.roles import Role
+from accounts.roles import Office, Role
 from billing.models import Budget, Limit, Tariff, TariffVersion
 from gateway.checks import what_needs_a_second_person_is_known
 from gateway.models import ChangeSet
@@ -28,13 +30,15 @@ from tests.stage.shelf import add_version, make_model, make_provider, make_tarif
 
 @pytest.fixture
 def ann() -> Console:
-    """An operator."""
-    return console()
+    """An operator by their office, who may do what the table of roles says."""
+    user = User.objects.create_user(f"op-{token_hex(4)}", is_staff=True)
+    user.groups.add(Group.objects.get(name=Office.OPERATOR))
+    return client_of(user)
 
 
 @pytest.fixture
 def ben() -> Console:
-    """Another one."""
+    """A superuser, who may do everything."""
     return console()
 
 

@@ -55,7 +55,7 @@ class Drafted(Page):
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """The form. A draft is as valid as what is saved: what is wrong with it is told in the form."""
-        if not access_of(request).may(ChangeSet, Right.ADD):
+        if not access_of(request).may(ChangeSet, Right.CHANGE):
             return super().changeform_view(request, object_id, form_url, extra_context)
         only = self.kind in settings.SECOND_PERSON
         if request.method == "POST" and "_replay" not in request.POST and (only or "_draft" in request.POST):
@@ -82,7 +82,7 @@ class Drafted(Page):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Not past a second person."""
-        past = self.kind in settings.SECOND_PERSON and access_of(request).may(ChangeSet, Right.ADD)
+        past = self.kind in settings.SECOND_PERSON and access_of(request).may(ChangeSet, Right.CHANGE)
         return super().has_delete_permission(request, obj) and not past
 
     # --- what a draft holds -------------------------------------------------------------------------------------------
