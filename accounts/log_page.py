@@ -86,7 +86,7 @@ class AuditLogPage(Record):
         """As they were called; of a command the database's role."""
         return event.actor_name
 
-    @display(description=gettext_lazy("From"))
+    @display(description=gettext_lazy("Address"))
     def address_shown(self, event: AuditEvent) -> str:
         """The address."""
         return event.address or "-"

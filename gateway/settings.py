@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import environ
+from django.utils.translation import gettext_lazy
 
 from gateway.wire.dialects import DIALECTS as ROWS
 
@@ -114,12 +115,12 @@ FILES_PROJECT_BYTES = env.int("FILES_PROJECT_BYTES", default=1024 * 1024 * 1024)
 # What a project may upload in an hour, deleted or not; 0: as much as it likes.
 FILES_PROJECT_HOURLY_BYTES = env.int("FILES_PROJECT_HOURLY_BYTES", default=2 * 1024 * 1024 * 1024)
 FILES_RETENTION_DAYS = env.int("FILES_RETENTION_DAYS", default=30)
-# What an organization may have kept of answers to requests with an Idempotency-Key in 24 hours; 0: as much as it likes.
 # What is kept of prompts and answers where a project wants that: days at most (0: never), bytes of each side of one
 # generation, and bytes of an organization in a day (UTC), sealed.
 PAYLOAD_DAYS_MOST = env.int("PAYLOAD_DAYS_MOST", default=30)
 PAYLOAD_BYTES = env.int("PAYLOAD_BYTES", default=256 * 1024)
 PAYLOAD_ORGANIZATION_BYTES = env.int("PAYLOAD_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
+# What an organization may have kept of answers to requests with an Idempotency-Key in 24 hours; 0: as much as it likes.
 IDEMPOTENCY_ORGANIZATION_BYTES = env.int("IDEMPOTENCY_ORGANIZATION_BYTES", default=1024 * 1024 * 1024)
 # How often a key may read each management endpoint in a minute; 0: as often as it likes.
 MANAGEMENT_READS_A_MINUTE = env.int("MANAGEMENT_READS_A_MINUTE", default=600)
@@ -306,7 +307,7 @@ UNFOLD = {
     "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
     "DASHBOARD_CALLBACK": "gateway.console.overview.page.overview",
     "SIDEBAR": {"navigation": "gateway.console.frame.navigation"},
-    "ACCOUNT": {"navigation": [{"title": "Sign-in and sessions", "link": "/console/me/"}]},
+    "ACCOUNT": {"navigation": [{"title": gettext_lazy("Sign-in and sessions"), "link": "/console/me/"}]},
 }
 
 # Lines with time, level and logger: as JSON, or as text for a person who watches.

@@ -229,7 +229,7 @@ def credits(prepaid: Prepaid) -> dict[str, Any]:
     return {
         "headers": [
             *(_("Moved (UTC)"), _("Kind"), _("Dollars"), _("Left"), _("Expires (UTC)"), _("Reference"), _("Note")),
-            _("By"),
+            _("Granted by"),
         ],
         "rows": rows,
     }

@@ -17,6 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_POST
 
 from accounts.console import is_operator
@@ -34,7 +35,12 @@ MOST_HISTORY = 50
 HOURS = 24
 # A worker publishes every ten seconds; a window that was due so long ago has none.
 LATE = timedelta(seconds=60)
-WORDS = {Forced.OPEN: "Breaker forced open.", Forced.CLOSED: "Breaker forced closed.", "": "Breaker decides again."}
+# In English in the log.
+WORDS = {
+    Forced.OPEN: gettext_noop("Breaker forced open."),
+    Forced.CLOSED: gettext_noop("Breaker forced closed."),
+    "": gettext_noop("Breaker decides again."),
+}
 GOOD, FAIR = 0.99, 0.9  # uptime
 COOLING = {fault.value for fault in Fault if blame(fault) is Blame.COOL}
 
@@ -189,7 +195,7 @@ def force(request: HttpRequest, offer: int) -> HttpResponse:
             found.forced = word
             found.save(update_fields=["forced"])
             _write_down(request, found, WORDS[word])
-    messages.success(request, _("%(found)s: %(value)s") % {"found": found, "value": WORDS[word]})
+    messages.success(request, _("%(found)s: %(value)s") % {"found": found, "value": _(WORDS[word])})
     return redirect(_back(request))
 
 

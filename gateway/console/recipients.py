@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
@@ -170,7 +170,13 @@ class DeliveryPage(Record):
     def period(self, delivery: Delivery) -> str:
         """Which window of the budget."""
         crossing = delivery.crossing
-        words = {"day": _("day"), "week": _("week"), "month": _("month"), "total": _("total"), BALANCE: _("balance")}
+        words = {
+            "day": pgettext("period", "day"),
+            "week": _("week"),
+            "month": pgettext("period", "month"),
+            "total": _("total"),
+            BALANCE: _("balance"),
+        }
         period = words.get(crossing.period, crossing.period)
         if crossing.period == "total":
             return period

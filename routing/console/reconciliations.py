@@ -85,7 +85,7 @@ class BillForm(forms.Form):
         required=False,
         widget=UnfoldAdminFileFieldWidget,
         help_text=gettext_lazy("OpenAI's and Anthropic's bills are two files: usage and cost."),
-        label=gettext_lazy("Second"),
+        label=gettext_lazy("Second file"),
     )
 
     def clean(self) -> dict[str, Any]:

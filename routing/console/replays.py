@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -76,9 +76,11 @@ class TrafficForm(forms.Form):
 def signed(policy: Policy) -> str:
     """A policy that was typed and is not saved, for the form. A project's and a key's traffic is their project's."""
     project = policy.project or (policy.key.project if policy.key else None)
+    with override("en"):  # it is kept, for whoever else reads the replay
+        subject = str(policy)
     return signing.dumps(
         {
-            "subject": str(policy),
+            "subject": subject,
             "row": [str(value) if isinstance(value, UUID) else value for value in policy.row()],
             "project": str(project.pk) if project else None,
             "model": policy.model.slug if policy.model else "",

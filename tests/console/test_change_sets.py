@@ -394,3 +394,14 @@ def nothing_waits() -> Iterator[None]:
     """No lock of a test outlives it."""
     yield
     assert waiting() == 0
+
+
+def test_what_is_kept_is_in_one_language(alice: Tenant, limit: Limit, ann: Console) -> None:
+    """Whoever approves it may read another one than who drafted it."""
+    ann.defaults["HTTP_ACCEPT_LANGUAGE"] = "zh-hans"
+    row = raise_limit(ann, limit, "9")
+    do(ann, "apply", row)
+    do(ann, "roll_back", row)
+    back = ChangeSet.objects.get(takes_back=row)
+    kept = [row.title, back.title, *(one.subject for made in (row, back) for one in made.changes.all())]
+    assert len(kept) == 4 and "".join(kept).isascii() and back.title == f"Roll back: {row.title}"

@@ -1,6 +1,7 @@
 """The console in the reader's language: every word of it is in the Chinese catalogue, and pages are whole in it."""
 
 import gettext
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from tests.console.browser import PAGES, Rows, addresses, console, make_rows
 from tests.stage.cast import make_tenant
 
 CATALOGUE = Path(settings.BASE_DIR) / "gateway" / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
-PLACES = re.compile(r"%\(\w+\)[sd]|%%|\{\w*\}|</?\w+")
+PLACES = re.compile(r"%\(\w+\)[a-z]|%[sd%]|\{\w*\}|</?\w+")
+TEXT = r'((?:"(?:[^"\\]|\\.)*"\n?)+)'
+ENTRY = re.compile(rf"^(?:msgctxt {TEXT})?msgid {TEXT}(?:msgid_plural {TEXT})?msgstr(?:\[0\])? {TEXT}", re.M)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +45,28 @@ def test_no_message_is_empty_or_fuzzy() -> None:
     assert len(catalogue()) > 1000
 
 
+def test_the_compiled_catalogue_says_what_is_written() -> None:
+    written = {}
+    for context, said, _plural, words in ENTRY.findall(CATALOGUE.read_text()):
+        key = text_of(said)
+        written[f"{text_of(context)}\x04{key}" if context else key] = text_of(words)
+    del written[""]
+    assert written == catalogue()
+
+
+def text_of(quoted: str) -> str:
+    """What strings beside each other say, as a catalogue writes them."""
+    return "".join(json.loads(one) for one in re.findall(r'"(?:[^"\\]|\\.)*"', quoted))
+
+
 def test_what_is_put_into_messages_is_in_their_translations() -> None:
-    odd = {
-        said: words
-        for said, words in catalogue().items()
-        if set(PLACES.findall(words)) - set(PLACES.findall(said)) or ("%(" in said and "%(" not in words)
-    }
+    odd = {said: words for said, words in catalogue().items() if places(said) != places(words)}
     assert odd == {}
+
+
+def places(words: str) -> set[str]:
+    """What is put into a message, and its tags."""
+    return set(PLACES.findall(words))
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def roll_back(request: HttpRequest, row: ChangeSet) -> ChangeSet:
     if row.state != State.APPLIED or row.taken_back_by.exclude(state=State.GIVEN_UP).exists():
         raise Refused(_("Only what is applied is rolled back, and once."))
     made = ChangeSet.objects.create(
-        title=(_("Roll back: %(title)s") % {"title": row.title})[:200],
+        title=f"Roll back: {row.title}"[:200],
         second_person=row.second_person,
         drafted_by=request.user.get_username(),
         takes_back=row,

@@ -119,7 +119,7 @@ class DraftedVersionPage(Drafted, TariffVersionPage):
         before = made.tariff.versions.filter(effective_from__lt=made.effective_from).order_by("-effective_from").first()
         if before is None:
             raise CannotApply(_("%(what)s: there was no price before it.") % {"what": change.subject})
-        note = _("As from %(date)s again") % {"date": f"{before.effective_from:%Y-%m-%d %H:%M}"}
+        note = f"As from {before.effective_from:%Y-%m-%d %H:%M} again"  # is kept, for readers of any language
         after = {**self.whole(request, before), DATE: [""], TIME: [""], "note": [note]}
         basis = self.basis(request, QueryDict(f"tariff={made.tariff_id}"))
         return Change(kind=change.kind, verb=Verb.ADD, before=basis, after=after)

@@ -22,6 +22,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import override
 
 from accounts.access.access import access_of
 from accounts.access.table import Verb as Right
@@ -219,7 +220,8 @@ class Drafted(Page):
         formsets = self._create_formsets(request, form.instance, change=obj is not None)[0]
         if not (form.is_valid() and all_valid(formsets)) or len(msgspec.json.encode(after)) > MOST_BYTES:
             return None
-        called = self.called(form)
+        with override("en"):  # it is kept, for whoever else reads the set
+            called = self.called(form)
         made = _set_for(request, called)
         Change.objects.create(
             set=made,

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import override
 from django.views.decorators.http import require_POST
 
 from accounts.access.access import access_of
@@ -53,7 +54,8 @@ def _one_at_a_time(credential: Credential) -> Trial | None:
         try:
             if too_many(credential):
                 return None
-            trial = tried(credential)
+            with override("en"):  # its words stand in the log, for whoever reads that
+                trial = tried(credential)
             log(Action.TEST, credential, None, f"{trial.outcome}: {trial.words}")
             return trial
         finally:
