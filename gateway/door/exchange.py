@@ -11,9 +11,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 # Names are tokens (RFC 9110, 5.6.2), and values have no control characters but tabs. How many lines there are it leaves
 # open: a value could end its own and begin others.
+LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 # What a scope has besides ASGI's own: the header fields by name, and `Exchange.whole_body`.
 FIELDS, WHOLE_BODY = "fields", "whole_body"
-LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 
 
 class Flow(FlowControl):

@@ -15,23 +15,34 @@ from gateway.request.side_effects import side_effects
 from routing.planning.plan import Candidate
 
 # Tokens that are believed beyond all that is known of:
-SPARE_WRITTEN = 1_024  # of each answer, for its ends, the form of its calls and what is left out of them
+SPARE_WRITTEN = 1_024  # of each answer, for its ends and what is left out of it
+SPARE_CALLED = 128  # of each call of a tool, for its name and form
 SPARE_THOUGHT = 16_384  # beyond the longest answer by the offer's row, which may have been written without its thoughts
 SPARE_READ = 32_768  # of a prompt, for the provider's instructions, templates and descriptions of tools
+
+# Paths of prompts that no chat can carry: of completions and embeddings, which run no tools.
+PROMPTS = frozenset({"prompt", "input"})
+SEARCHES = frozenset({"web_search_options", "plugins", "search_parameters", "enable_search"})
 
 
 def plausible(usage: Tokens, call: Call, candidate: Candidate, reader: Answer) -> bool:
     """Whether an answer's `usage` can be. Of most answers two numbers are compared."""
     if usage.completion <= SPARE_WRITTEN and usage.prompt <= SPARE_READ:
         return True
-    return _runs_tools(usage, call) or (_read(usage, call, candidate) and _written(usage, call, candidate, reader))
+    return _runs_tools(usage, call, candidate) or (
+        _read(usage, call, candidate) and _written(usage, call, candidate, reader)
+    )
 
 
-def _runs_tools(usage: Tokens, call: Call) -> bool:
-    """Whether the provider may have asked the model several times over: nobody knows how often, nor what it read."""
+def _runs_tools(usage: Tokens, call: Call, candidate: Candidate) -> bool:
+    """Whether the provider may have asked the model several times over: nobody knows how often, nor what it read.
+
+    By what was asked, and of searches that nobody asked for by the offer's row: not by the answer's word alone.
+    """
     asked = call.asked
-    native = asked.spoken is not None and asked.spoken.only_native
-    return bool(usage.web_searches or asked.searches or native or side_effects(asked.unknown, asked.body, frozenset()))
+    native = asked.spoken is not None and not PROMPTS.issuperset(asked.spoken.only_native)
+    searched = usage.web_searches and not SEARCHES.isdisjoint(_takes(candidate))
+    return bool(searched or asked.searches or native or side_effects(asked.unknown, asked.body, frozenset()))
 
 
 def _read(usage: Tokens, call: Call, candidate: Candidate) -> bool:
@@ -48,10 +59,14 @@ def _read(usage: Tokens, call: Call, candidate: Candidate) -> bool:
 def _written(usage: Tokens, call: Call, candidate: Candidate, reader: Answer) -> bool:
     asked, longest, cap = call.asked, candidate.offer.max_output, candidate.output_cap
     spare = SPARE_WRITTEN * asked.n
-    if reader.abandoned is not None or usage.completion <= reader.relayed_bytes + asked.echoed_bytes + spare:
+    seen = reader.relayed_bytes + asked.echoed_bytes + reader.calls * SPARE_CALLED
+    if asked.body.get("prediction"):  # what of it was not taken is billed as if it had been written
+        seen += asked.text_bytes * asked.n
+    if reader.abandoned is not None or usage.completion <= seen + spare:
         return True
     said_unseen = usage.reasoning + usage.audio_output + usage.image_output
-    if not (said_unseen or _may_make_more(candidate)):
+    withheld = reader.finish_reason == "content_filter" or _best_of(call)
+    if not (said_unseen or withheld or _may_make_more(candidate)):
         return False
     # Some count thoughts beside the cap that they were told, and say how many they are.
     if cap < longest and usage.completion - said_unseen > cap * asked.n + spare:
@@ -61,5 +76,15 @@ def _written(usage: Tokens, call: Call, candidate: Candidate, reader: Answer) ->
 
 def _may_make_more(candidate: Candidate) -> bool:
     """Whether the model may think, or make something else than text, as far as its rows say; unknown: it may."""
-    model, takes = candidate.model, supported_by(candidate.offer.supported_parameters, candidate.model.capabilities)
+    model, takes = candidate.model, _takes(candidate)
     return not takes or not takes.isdisjoint(SPELLINGS) or set(model.output_modalities) != {"text"}
+
+
+def _best_of(call: Call) -> bool:
+    """Whether more texts are written than come back."""
+    spoken = call.asked.spoken
+    return spoken is not None and (spoken.body.get("best_of") or 1) > (spoken.body.get("n") or 1)
+
+
+def _takes(candidate: Candidate) -> frozenset[str]:
+    return supported_by(candidate.offer.supported_parameters, candidate.model.capabilities)

@@ -36,16 +36,20 @@ STOP_SECONDS = 1.0  # that a stop waits for what is left
 A_ROW = 500  # bytes that a row counts as, besides what it holds
 PROMPT, ANSWER = SIDES = ("prompt", "answer")
 
-DATA = re.compile(rb"[A-Za-z0-9+/_\\-]{1024,}={0,2}")
-KEY = re.compile(re.escape(PREFIX).encode() + rb"[0-9A-Za-z]{36}")
+# From the beginning of a run alone: tried from each of its bytes, many that are too short would hold the interpreter.
+DATA = re.compile(rb"(?<![A-Za-z0-9+/_\\-])[A-Za-z0-9+/_\\-]{1024,}={0,2}")
+# A whole one, or the beginning of one where what is looked at ends.
+KEY = re.compile(re.escape(PREFIX).encode() + rb"(?:[0-9A-Za-z]{36}|[0-9A-Za-z]{0,35}\Z)")
 
-# A day's bytes are counted in one row an organization. A project that has switched it off since keeps nothing more.
+# A day's bytes are counted in one row an organization, once for each payload: a commit whose answer was lost is sent
+# again. A project that has switched it off since keeps nothing more.
 WRITE = """
 with room as (
     insert into gateway_payloadday as d (organization, day, bytes)
     select %(organization)s::uuid, (now() at time zone 'UTC')::date, %(size)s::bigint
      where %(size)s <= %(most)s
        and exists (select from accounts_project p where p.id = %(project)s and p.payload_days > 0)
+       and not exists (select from gateway_payload y where y.id = %(id)s)
         on conflict (organization, day) do update set bytes = d.bytes + excluded.bytes
      where d.bytes + excluded.bytes <= %(most)s
     returning 1)
@@ -57,6 +61,7 @@ select %(id)s, %(organization)s, %(project)s, %(key)s, %(created_at)s, %(prompt_
     on conflict (id) do nothing
 returning 1
 """
+IS_THERE = "select 1 from gateway_payload where id = %(id)s"
 
 
 class Settled(Protocol):
@@ -203,8 +208,9 @@ class Payloads:
         while self._waiting:
             taking = self._waiting[0]
             try:
-                rows = await self._connections.call(WRITE, await asyncio.to_thread(_row, taking))
-                outcome = "kept" if rows else "full"
+                row = await asyncio.to_thread(_row, taking)
+                kept = await self._connections.call(WRITE, row) or await self._connections.call(IS_THERE, row)
+                outcome = "kept" if kept else "full"
             except DatabaseAway:
                 raise
             except Exception as error:  # ours to mend; the next ones shall not wait for it. Its words may quote it.

@@ -221,6 +221,9 @@ class Snapshots:
         # All at once: what is broken off is read again, or what was changed since the last read would be missed.
         self._from_xid, self._applied, self._distrusted, self.last_change = xid, set(), False, last
         self._swap({caller.digest: caller for caller in keys}, Catalog(models), policies, limits, agreed)
+        # They are no rows to read anew: one that was asked for while nothing was followed would be lost.
+        cuts = await _rows(connection, 'select "row" from accounts_change where "table" = %(cuts)s', {"cuts": CUTS})
+        self._cut({UUID(row) for (row,) in cuts})
 
     async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
         rows = await _rows(

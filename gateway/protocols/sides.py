@@ -170,6 +170,10 @@ class Answer(Protocol):
         """UTF-8 bytes of text read, shown or not, for an estimate and for the bound of an answer's length."""
 
     @property
+    def calls(self) -> int:
+        """How many calls of tools have begun."""
+
+    @property
     def reasoning_bytes(self) -> int:
         """How many of them are reasoning."""
 

@@ -45,6 +45,24 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]] = 
     "what a provider adds to a prompt": (used(32_768, 5), {}, {}, True),
     "more than any provider adds": (used(40_000, 5), {}, {}, False),
     "a long prompt": (used(40_000, 5), {}, {"messages": [{"role": "user", "content": "x" * 8_000}]}, True),
+    "a prediction that was not taken": (
+        used(5, 3_000),
+        LISTED,
+        {"prediction": {"type": "content", "content": "x" * 4_000}},
+        True,
+    ),
+    "more than a prediction": (
+        used(5, 9_000),
+        LISTED,
+        {"prediction": {"type": "content", "content": "x" * 4_000}},
+        False,
+    ),
+    "a search that nobody asked for, of an offer that lists none": (
+        used(400_000, 5) | {"num_search_queries": 1},
+        {"supported_parameters": ["temperature"]},
+        {},
+        False,
+    ),
     "a picture": (used(40_000, 5), {"context_length": 10_000}, {"messages": PICTURE}, True),
     "more than the context has room for": (used(42_769, 5), {"context_length": 10_000}, {"messages": PICTURE}, False),
 }
@@ -83,7 +101,9 @@ def test_counts_beyond_what_can_be_are_quarantined(
         )
         if not found[name]:
             assert (row.basis, row.suspect) == ("estimated", True), name
-            assert (row.claimed["tokens"]["prompt"], row.claimed["tokens"]["completion"]) == told
+            priced = "num_search_queries" not in CASES[name][0]  # of searches nothing is charged by a claim
+            claimed = row.claimed.get("tokens", {})
+            assert (claimed.get("prompt"), claimed.get("completion")) == (told if priced else (None, None))
             estimates[name] = counts[1]
     assert found == {name: believed for name, (*_, believed) in CASES.items()}
     assert set(estimates.values()) == {10}  # forty bytes
@@ -116,3 +136,29 @@ def test_such_a_claim_is_judged_and_then_charged_whole(
     posted = LedgerEntry.objects.get(organization=alice.organization.pk, kind="reprice", credit="repriced-revenue")
     assert posted.amount == whole - estimate
     assert Usage.objects.get(pk=id).charge == estimate
+
+
+def test_calls_of_tools_count_for_more_than_their_arguments(
+    gateway: Gateway, alice: Tenant, simulated: SimulatedProvider
+) -> None:
+    """Their names are tokens, too, and so is the form of each; so are those of an answer that a filter withheld."""
+    name = "set_the_status_of_the_reported_incident_to_acknowledged"
+    calls = [{"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": "{}"}} for n in range(60)]
+    told = {
+        "calls": ({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls"),
+        "filtered": ({"role": "assistant", "content": ""}, "content_filter"),
+    }
+    provider, models = make_provider(simulated.base_url), dict[str, Model]()
+    for kind, (message, end) in told.items():
+        choices = [{"index": 0, "message": message, "finish_reason": end}]
+        body = json.dumps({"id": "u1", "choices": choices, "usage": used(5, 1_500)}).encode()
+        option = simulated.script(f"{provider.slug}-{kind}", body)
+        columns = LISTED | {"supported_parameters": ["max_tokens", "tools"]}
+        models[kind] = make_model(provider, f"sim-small?{option}", make_tariff(input="1", output="2"), **columns)
+    synchronize(gateway)
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}]
+    for kind, model in models.items():
+        answer = gateway.chat(alice.secret, model.slug, tools=tools)
+        assert answer.status_code == 200, (kind, answer.text)
+        row = Usage.objects.get(pk=answer.headers["x-generation-id"])
+        assert (row.completion_tokens, row.basis, row.suspect) == (1_500, "reported", False), kind

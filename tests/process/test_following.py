@@ -3,8 +3,10 @@
 import asyncio
 import time
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 
 from billing.backbone.connections import Connections
 from gateway.process.snapshot import Snapshots
@@ -33,6 +35,27 @@ def test_a_connection_that_falls_silent_is_left(simulated: SimulatedProvider, al
         way.forget()
         Offer.objects.filter(provider=provider).update(active=False)
         until(lambda: gateway.chat(alice.secret, model).status_code == 502, 30, 0.2)
+
+
+def test_a_request_that_was_cut_while_nothing_was_followed_is_cut() -> None:
+    """A cut is no row that could be read anew: who reads everything hears of those that were asked for before."""
+    request, heard = uuid4(), set[UUID]()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """insert into accounts_change (xid, "table", "row", at)
+               values (pg_current_xact_id()::text::bigint, 'gateway_cut', %s, clock_timestamp())""",
+            [str(request)],
+        )
+
+    async def scenario() -> None:
+        snapshots = Snapshots(app_url(), Connections(app_url()), lambda gone: None, lambda rests: None, heard.update)
+        keeping = asyncio.create_task(snapshots.keep())
+        await asyncio.to_thread(until, lambda: snapshots.last_change > 0)
+        keeping.cancel()
+        await asyncio.wait({keeping})
+
+    run(scenario())
+    assert request in heard
 
 
 @pytest.mark.parametrize("reply", [4, 6, 8, 10])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import zlib
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -23,7 +24,7 @@ from billing.backbone.connections import Connections, DatabaseAway
 from billing.ids import first_id, new_hex
 from billing.models import Usage
 from gateway.models import Payload, PayloadDay
-from gateway.process.payloads import Payloads, kept_of, place
+from gateway.process.payloads import A_ROW, DATA, Payloads, kept_of, place
 from gateway.tasks import purge_payloads
 from tests.console.browser import app_role, console_role, make_payload
 from tests.simulated.process import SimulatedProvider
@@ -148,10 +149,40 @@ def test_a_store_that_is_away_changes_no_answer_and_no_money(
         (b"key sk-ml-" + b"a" * 36 + b".", b"key (a key)."),
         (b"a b " * 100_000, (b"a b " * 100_000)[: 256 * 1024]),
         (b"x" * 5_000_000, b"(1048576 characters of data are left out)"),
+        (b"A" * ((1 << 20) - 20) + b" sk-ml-" + b"a" * 36, b"(1048556 characters of data are left out) (a key)"),
     ],
 )  # fmt: skip
 def test_what_is_long_is_cut_and_data_and_keys_left_out(content: bytes, kept: bytes) -> None:
     assert kept_of(content) == kept
+
+
+def test_runs_that_are_too_short_to_be_data_hold_the_interpreter_for_no_time() -> None:
+    """Each was tried from each of its bytes: what is a tenth of a second now took ten, while nothing else ran."""
+    content = (b"A" * 1023 + b" ") * (16 << 10)
+    began = time.perf_counter()
+    assert DATA.sub(b"", content) == content
+    assert time.perf_counter() - began < 3
+
+
+def test_what_is_sent_again_is_counted_once(alice: Tenant) -> None:
+    """The commit went through, and nobody heard of it: at a stop, or as the connection died."""
+    keeps(alice)
+    caller = caller_of(alice)
+
+    async def twice() -> None:
+        connections = Connections(app_url(), 1)
+        payloads = Payloads(connections)
+        noted(payloads, caller, CANARY.encode(), b"answer")
+        again = payloads._waiting[0]
+        await payloads.write()
+        payloads._waiting.append(again)
+        await payloads.write()
+        await connections.close()
+
+    run(twice())
+    (row,) = Payload.objects.filter(organization=alice.organization.pk)
+    day = PayloadDay.objects.get(organization=alice.organization.pk)
+    assert day.bytes == len(row.prompt) + len(row.answer) + A_ROW
 
 
 def caller_of(tenant: Tenant) -> Caller:

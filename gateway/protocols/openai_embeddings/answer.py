@@ -47,7 +47,7 @@ class VectorReader:
 
     finish_reason: str | None = None
     native_finish_reason: str | None = None
-    relayed_bytes = reasoning_bytes = unread_body = skipped = 0
+    relayed_bytes = reasoning_bytes = calls = unread_body = skipped = 0
     said = tier = ""
     stopped = passes = counted_as_nothing = False
     empty = True  # of what a completion counts

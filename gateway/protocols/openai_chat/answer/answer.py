@@ -188,6 +188,11 @@ class AnswerReader:
         return max(0, total - self._echoed) if self._echoed else total
 
     @property
+    def calls(self) -> int:
+        """How many calls of tools have begun."""
+        return sum(choice.calls for choice in self._choices.values())
+
+    @property
     def reasoning_bytes(self) -> int:
         """How many of them are reasoning."""
         total = 0

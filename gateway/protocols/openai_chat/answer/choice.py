@@ -57,11 +57,13 @@ class Choice:
     - `over`: the upstream has said why it ended
     - `meaningful`: something to show has been read
     - `bytes`: UTF-8 bytes of text read, `reasoning_bytes` of them reasoning, shown or not, waiting or not
+    - `calls`: how many calls of tools have begun
     - `envelope`: fields beside the choice that came with the finish reason and go out with it
     """
 
     __slots__ = (
-        *("bytes", "envelope", "finish", "index", "meaningful", "native", "over", "reasoning_bytes", "stopped"),
+        *("bytes", "calls", "envelope", "finish", "index", "meaningful", "native", "over"),
+        *("reasoning_bytes", "stopped"),
         *("_annotations", "_called", "_calls", "_draft", "_filled", "_function", "_held", "_kept"),
         *("_manner", "_matched", "_mirrored", "_opened", "_plain", "_reasoning", "_repeated", "_rest", "_said"),
         *("_stopper", "_understood"),
@@ -72,7 +74,7 @@ class Choice:
         self.finish: str | None = None
         self.native: str | None = None
         self.stopped = self.meaningful = self.over = False
-        self.reasoning_bytes = self.bytes = 0
+        self.reasoning_bytes = self.bytes = self.calls = 0
         self.envelope: dict[str, Any] = {}
         self._manner = manner
         self._held = held
@@ -392,6 +394,7 @@ class Choice:
             self._note_function(part, part.pop("function_call"))
         if calls:
             part["tool_calls"] = calls
+            self.calls += sum("id" in call for call in calls)  # which each says once
             if not (self._manner.functions and self._called):
                 self._called = "tool_calls"
         pieces = [call["function"] for call in first if "function" in call]
