@@ -236,6 +236,8 @@ class NewKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at r
     def clean_ticket(self) -> uuid.UUID:
         """Raises ValidationError when this very form already made its key."""
         ticket: uuid.UUID = self.cleaned_data["ticket"]
+        if ticket.version != 4:  # ids that are reckoned are others' (`gateway.console.playground.minting`)
+            raise ValidationError(_("This is no page of this console: open it again."))
         if ApiKey.objects.filter(pk=ticket).exists():
             raise ValidationError(_("This key was made already; its secret is not shown again. Make another."))
         return ticket

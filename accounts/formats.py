@@ -31,12 +31,16 @@ def rounded(value: Decimal) -> str:
     return f"{value.quantize(Decimal('0.01')):,f}"
 
 
+def short(value: Decimal) -> str:
+    """An amount as `money` shows it, as text."""
+    return f"{'-' if value < 0 else ''}${rounded(abs(value))}"
+
+
 def money(value: Decimal | None) -> str:
     """An amount for a list or a card: rounded, with every digit in its title."""
     if value is None:
         return format_html('<span class="number" title="{}">{}</span>', _("No price is known."), dollars(value))
-    sign = "-" if value < 0 else ""
-    return format_html('<span class="number" title="{}">{}${}</span>', dollars(value), sign, rounded(abs(value)))
+    return format_html('<span class="number" title="{}">{}</span>', dollars(value), short(value))
 
 
 def number(value: int | float | Decimal | None) -> str:

@@ -170,6 +170,7 @@ USE_I18N = True
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [BASE_DIR / "gateway" / "locale"]
 FORMAT_MODULE_PATH = "gateway.formats"
+FORMAT_MODULE_PATH = "gateway.formats"
 
 # A gateway alone loads no page of the console, nor Celery, to which its buttons send.
 INSTALLED_APPS = [
@@ -302,7 +303,7 @@ UNFOLD = {
     "SHOW_HISTORY": True,
     "SHOW_LANGUAGES": True,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "gateway.console.frame.icon"}],
-    "SCRIPTS": ["gateway.console.frame.script", "gateway.console.frame.live"],
+    "SCRIPTS": ["gateway.console.frame.script", "gateway.console.frame.live", "gateway.console.frame.copying"],
     "STYLES": ["gateway.console.frame.stylesheet"],
     "GLOBAL_CALLBACK": "gateway.console.frame.without_inline_colours",
     "DASHBOARD_CALLBACK": "gateway.console.overview.page.overview",

@@ -84,6 +84,11 @@ def live(request: HttpRequest) -> str:
     return static("console/live.js")
 
 
+def copying(request: HttpRequest) -> str:
+    """The address of the script behind buttons that copy."""
+    return static("console/copy.js")
+
+
 def icon(request: HttpRequest) -> str:
     """The address of the tab's icon."""
     return static("console/icon.svg")

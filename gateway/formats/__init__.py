@@ -1,1 +1,1 @@
-"""How pages write dates. Django looks for these by language."""
+"""How forms write and read dates and times, by language."""

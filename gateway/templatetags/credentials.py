@@ -4,10 +4,11 @@ from typing import Any
 
 from django import template
 
-from gateway.console.starting.credentials import trials
+from gateway.console.starting.credentials import last_trials
 from routing.models import AuthStyle, Provider
 
 register = template.Library()
+MOST_SHOWN = 50
 
 
 @register.simple_tag
@@ -16,4 +17,6 @@ def credentials_to_test(provider: Provider) -> list[dict[str, Any]]:
     rows = provider.credentials.order_by("name")
     if provider.auth_style != AuthStyle.NONE:
         rows = rows.exclude(sealed="")
-    return [{"row": row, "last": next(iter(trials(row)), None)} for row in rows[:50]]
+    shown = list(rows[:MOST_SHOWN])
+    last = last_trials(shown)
+    return [{"row": row, "last": last.get(str(row.pk))} for row in shown]

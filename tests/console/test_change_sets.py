@@ -58,10 +58,12 @@ def draft(client: Console, path: str, form: str, **fields: Any) -> ChangeSet:
     return drafted(submit(client, path, form, _draft="1", **fields))
 
 
-def do(client: Console, wish: str, row: ChangeSet) -> str:
-    """Presses a button of a set; what is said then, nothing where it was done."""
+def do(client: Console, wish: str, row: ChangeSet, looked_at: str | None = None) -> str:
+    """Presses a button of a set, of its page as it is or as it was; what is said then, nothing where it was done."""
+    if looked_at is None:
+        looked_at = context_of(client.get(url(ChangeSet, "change", row.pk)))["looked_at"]
     client.cookies.pop("messages", None)
-    page = client.post(reverse(f"admin:gateway_changeset_{wish}", args=[row.pk]))
+    page = client.post(reverse(f"admin:gateway_changeset_{wish}", args=[row.pk]), {"looked_at": looked_at})
     assert page.status_code == 302
     row.refresh_from_db()
     return " ".join(map(str, get_messages(page.wsgi_request)))
@@ -405,3 +407,48 @@ def test_what_is_kept_is_in_one_language(alice: Tenant, limit: Limit, ann: Conso
     back = ChangeSet.objects.get(takes_back=row)
     kept = [row.title, back.title, *(one.subject for made in (row, back) for one in made.changes.all())]
     assert len(kept) == 4 and "".join(kept).isascii() and back.title == f"Roll back: {row.title}"
+
+
+def test_who_approves_approves_what_they_have_looked_at(
+    ann: Console, ben: Console, alice: Tenant, limit: Limit
+) -> None:
+    row = raise_limit(ann, limit, "9", second_person="on")
+    ChangeSet.objects.filter(pk=row.pk).update(second_person=True)
+    looked_at = context_of(ben.get(url(ChangeSet, "change", row.pk)))["looked_at"]
+    budget = {"organization": str(alice.organization.pk), "period": "month", "amount": "1000000"}
+    draft(ann, url(Budget, "add"), "budget_form", **budget, draft_into=str(row.pk))
+    assert "More was drafted into it" in do(ben, "approve", row, looked_at)
+    assert row.state == "draft" and not row.approved_by
+    assert do(ben, "approve", row) == "" and row.approved_by == name_of(ben)
+
+
+def test_a_box_that_is_unticked_is_seen(ann: Console, alice: Tenant) -> None:
+    budget = Budget.objects.create(organization=alice.organization, period="month", amount=Decimal(5), hard=True)
+    page = url(Budget, "change", budget.pk)
+    fields = dict(filled(ann.get(page).content.decode(), "budget_form"))
+    assert fields.pop("hard") == ["on"]
+    row = drafted(ann.post(page, {**fields, "_draft": "1"}))
+    (shown,) = context_of(ann.get(url(ChangeSet, "change", row.pk)))["changes"]
+    assert shown["fields"] == [("Hard", "on", "-")]
+    assert do(ann, "apply", row) == ""
+    budget.refresh_from_db()
+    assert budget.hard is False
+
+
+def test_it_is_applied_in_another_language_than_it_was_drafted_in(ann: Console) -> None:
+    tariff = make_tariff(input=("1", "2"), output=("2", "4"))
+    ann.defaults["HTTP_ACCEPT_LANGUAGE"] = "zh-hans"
+    moment = timezone.now() + timedelta(days=9)
+    row = new_version(ann, tariff, effective_from_0=f"{moment:%Y-%m-%d}", effective_from_1=f"{moment:%H:%M:%S}")
+    ann.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    assert do(ann, "apply", row) == ""
+    made = tariff.versions.latest("effective_from")
+    assert made.effective_from == moment.replace(microsecond=0)
+
+
+def test_an_auditor_is_not_told_what_cannot_be_reckoned_for_them(ann: Console, limit: Limit) -> None:
+    row = raise_limit(ann, limit, "9")
+    user = User.objects.create_user(f"auditor-{token_hex(4)}", is_staff=True)
+    user.groups.add(Group.objects.get(name=Office.AUDITOR))
+    page = context_of(client_of(user).get(url(ChangeSet, "change", row.pk), {"effects": "1"}))
+    assert page["effects"] is False and page["changes"][0]["effects"] == []

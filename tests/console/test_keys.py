@@ -4,7 +4,7 @@ import re
 import secrets
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import pytest
 from django.conf import settings
@@ -115,6 +115,7 @@ def test_it_makes_no_second_key_when_the_form_is_sent_again(alice: Tenant) -> No
         ("name", ""),
         ("project", NOBODYS),
         ("ticket", "not an id"),
+        ("ticket", str(uuid5(NAMESPACE_URL, "of somebody's playground"))),
         ("scopes", ["inference", "root"]),
         ("scopes", []),
         ("allowed_ips", "10.0.0.0/8\n10.0.0.300"),

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from accounts.console import number
@@ -69,7 +70,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/catalog/compare.html", context)
 
 
-_kept: tuple[int, list[Line]] = (-1, [])
+_kept: tuple[int, dict[str, list[Line]]] = (-1, {})  # by language
 
 
 def _public(now: datetime) -> list[Line]:
@@ -77,8 +78,11 @@ def _public(now: datetime) -> list[Line]:
     global _kept
     moment = int(time.monotonic() / KEPT_SECONDS)
     if _kept[0] != moment:
-        _kept = moment, _lines(entries(PUBLIC), PUBLIC, now)
-    return _kept[1]
+        _kept = moment, {}
+    by_language, language = _kept[1], get_language()
+    if language not in by_language:
+        by_language[language] = _lines(entries(PUBLIC), PUBLIC, now)
+    return by_language[language]
 
 
 def _lines(found: list[Entry], reader: Reader, now: datetime) -> list[Line]:

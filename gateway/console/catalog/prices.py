@@ -7,7 +7,7 @@ from decimal import Decimal
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from accounts.formats import dollars, rounded
+from accounts.formats import dollars, short
 from billing.pricing import EACH, PARTS_OF_INPUT, PARTS_OF_OUTPUT, Prices, Rates
 
 # The rows that every grid has, each with its items; then those that it has where somebody prices them.
@@ -105,7 +105,7 @@ def _unit(item: str) -> str:
 
 
 def _short(value: Decimal | None) -> str:
-    return _("unknown") if value is None else f"${rounded(value)}"
+    return _("unknown") if value is None else short(value)
 
 
 def _exact(value: Decimal | None) -> str:

@@ -1,6 +1,7 @@
 """Console pages of sets of changes: what is in one, what it would do, and the buttons of its life."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 from django.contrib import admin, messages
@@ -93,6 +94,11 @@ def give_up(request: HttpRequest, row: ChangeSet) -> None:
     row.save()
 
 
+def looked_at(row: ChangeSet) -> str:
+    """Stands for what is in a set: whoever approves or applies it does that to what they have looked at."""
+    return sha256(repr(list(row.changes.order_by("pk").values_list())).encode()).hexdigest()
+
+
 class ChangeSetPage(NeverDeleted, Page):
     """Sets, newest first. They come from drafts; what is in them is told below, and what that would do when asked."""
 
@@ -135,6 +141,8 @@ class ChangeSetPage(NeverDeleted, Page):
                 row = ChangeSet.objects.select_for_update().filter(pk=number).first()
                 if row is None:
                     raise Http404
+                if do in (approve, apply) and request.POST.get("looked_at") != looked_at(row):
+                    raise Refused(_("More was drafted into it since you opened it. Look at it again."))
                 made = do(request, row)
         except (Refused, CannotApply) as error:
             messages.error(request, _("Nothing was done. %(why)s") % {"why": error})
@@ -147,9 +155,11 @@ class ChangeSetPage(NeverDeleted, Page):
         row = ChangeSet.objects.filter(pk=int(object_id)).first() if object_id.isdecimal() else None
         more: dict[str, Any] = {}
         if row and self.has_view_permission(request, row):
-            asked = request.GET.get("effects") == "1" and row.state in (State.DRAFT, State.APPROVED)
+            acts = access_of(request).may(ChangeSet, Right.CHANGE)  # who may not change it has no forms to ask
+            asked = acts and request.GET.get("effects") == "1" and row.state in (State.DRAFT, State.APPROVED)
             more = {
                 "set": row,
+                "looked_at": looked_at(row),
                 "changes": [
                     told(request, one, asked and number < MOST_TOLD)
                     for number, one in enumerate(row.changes.order_by("pk"))
@@ -157,7 +167,7 @@ class ChangeSetPage(NeverDeleted, Page):
                 "effects": asked,
                 "waits": row.needs_second_person and row.state == State.DRAFT,
                 "mine": row.drafted_by == request.user.get_username(),
-                "acts": access_of(request).may(ChangeSet, Right.CHANGE),
+                "acts": acts,
             }
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **more})
 

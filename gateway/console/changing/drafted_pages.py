@@ -90,7 +90,8 @@ class DraftedVersionPage(Drafted, TariffVersionPage):
         """The tariff's newest version, from which its form was filled."""
         tariff = sent.get("tariff", "")
         newest = TariffVersion.objects.filter(tariff_id=int(tariff) if tariff.isdecimal() else 0)
-        return {"newest version": [str(one) for one in newest.order_by("-effective_from")[:1]]}
+        moments = newest.order_by("-effective_from").values_list("effective_from", flat=True)[:1]
+        return {"newest version": [f"{one:%Y-%m-%d %H:%M:%S.%f}" for one in moments]}
 
     def due(self, after: Data) -> Data:
         """At once, where the moment has passed that it was drafted for."""

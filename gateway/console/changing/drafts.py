@@ -43,6 +43,10 @@ class CannotApply(Exception):
     """A change is not applied, and with it none of its set. The message says which and why, for people."""
 
 
+class TooLarge(Exception):
+    """What was sent is more than a change keeps."""
+
+
 class Drafted(Page):
     """For pages: a second button, which drafts what the first one would save; where its kind needs a second person, the
     only one.
@@ -60,8 +64,12 @@ class Drafted(Page):
             return super().changeform_view(request, object_id, form_url, extra_context)
         only = self.kind in settings.SECOND_PERSON
         if request.method == "POST" and "_replay" not in request.POST and (only or "_draft" in request.POST):
-            with transaction.atomic():
-                made = self._draft(request, object_id)
+            try:
+                with transaction.atomic():
+                    made = self._draft(request, object_id)
+            except TooLarge:
+                messages.error(request, _("This is too large to be drafted. Nothing is changed."))
+                return redirect(request.get_full_path())
             if made is not None:
                 messages.success(request, _("Drafted. Nothing is changed before the set is applied."))
                 return redirect("admin:gateway_changeset_change", made.pk)
@@ -214,12 +222,16 @@ class Drafted(Page):
         if not (self.has_change_permission(request, obj) if obj else self.has_add_permission(request)):
             raise PermissionDenied
         before = self.filled(request, obj) if obj else self.basis(request, request.POST)
-        after = {name: request.POST.getlist(name) for name in request.POST
+        # A box that was unticked is not sent, and yet changes something: it stands there as nothing.
+        names = (*(before if obj else ()), *request.POST)
+        after = {name: request.POST.getlist(name) for name in names
                  if name not in NOT_FIELDS and not name.startswith("_")}  # fmt: skip
         form = self._form_class(request, obj)(request.POST, instance=obj)
         formsets = self._create_formsets(request, form.instance, change=obj is not None)[0]
-        if not (form.is_valid() and all_valid(formsets)) or len(msgspec.json.encode(after)) > MOST_BYTES:
+        if not (form.is_valid() and all_valid(formsets)):
             return None
+        if len(msgspec.json.encode(after)) > MOST_BYTES:
+            raise TooLarge
         with override("en"):  # it is kept, for whoever else reads the set
             called = self.called(form)
         made = _set_for(request, called)

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from accounts.access.table import Verb
+from accounts.formats import short
 from accounts.models import ApiKey
 from billing.backbone.leases import DEAD_AFTER, HOUSEKEEPER
 from billing.console.burn import Burning
@@ -241,7 +242,7 @@ def _overruns(asked: Asked) -> Item | None:
         return None
     return Item(
         BUSY,
-        _("Overruns of hard budgets in 7 days: %(amount)s") % {"amount": f"${amount:,.2f}"},
+        _("Overruns of hard budgets in 7 days: %(amount)s") % {"amount": short(amount)},
         _("Providers took more than was held and the budgets had left, and nobody pays that. The ledger's account "
           "overrun has each."),
         f"{reverse('admin:billing_ledgerentry_changelist')}?account=overrun&created_at_from={since}",

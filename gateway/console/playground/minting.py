@@ -84,8 +84,9 @@ def _key(project: Project, person: int, secret: str) -> ApiKey | None:
         )
         # Two windows of one person make it at the same time: whoever comes second changes what the first has made.
         ApiKey.objects.bulk_create([made], ignore_conflicts=True)
-        key = ApiKey.objects.select_for_update().get(pk=pk)
-        if key.revoked_at is not None:
+        # Ids can be reckoned: one that somebody else has taken is theirs.
+        key = ApiKey.objects.select_for_update().filter(pk=pk, project=project, owner_id=person).first()
+        if key is None or key.revoked_at is not None:
             continue
         for name, value in fresh.items():
             setattr(key, name, value)

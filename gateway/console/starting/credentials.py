@@ -1,5 +1,6 @@
 """The button that tries a credential: one call at a time in the whole installation, a few a minute, all in the log."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from uuid import UUID
 
@@ -67,6 +68,13 @@ def trials(credential: Credential) -> list[AuditEvent]:
     table = Credential._meta.db_table
     events = AuditEvent.objects.filter(table=table, row=str(credential.pk), action=Action.TEST)
     return list(events.order_by("-pk")[:MOST_A_MINUTE])
+
+
+def last_trials(credentials: Iterable[Credential]) -> dict[str, AuditEvent]:
+    """The last trial of each that had one, by its key as text."""
+    table, rows = Credential._meta.db_table, [str(one.pk) for one in credentials]
+    events = AuditEvent.objects.filter(table=table, row__in=rows, action=Action.TEST)
+    return {one.row: one for one in events.order_by("row", "-pk").distinct("row")}
 
 
 def too_many(credential: Credential) -> bool:

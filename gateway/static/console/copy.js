@@ -4,10 +4,10 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy], [data-copy-from]");
     if (!button) return;
-    const from = button.dataset.copyFrom && document.getElementById(button.dataset.copyFrom);
+    const from = button.dataset.copyFrom ? document.getElementById(button.dataset.copyFrom) : button.previousElementSibling;
     const words = button.textContent;
     try {
-      await navigator.clipboard.writeText(from ? from.textContent : button.dataset.copy);
+      await navigator.clipboard.writeText(button.dataset.copy || from.textContent);
     } catch {
       // Without a clipboard (plain http, or not allowed) the text is chosen, for the person's own keys.
       if (from) getSelection().selectAllChildren(from);

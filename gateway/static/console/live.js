@@ -9,7 +9,7 @@
       state.textContent = text;
       line.dataset.level = level;
     };
-    let timer = 0, going = true, asked = null;
+    let timer = 0, going = true, asked = null, turn = 0;
     const refresh = async () => {
       const old = document.querySelector(line.dataset.live);
       // What somebody is about to use stays as it is.
@@ -27,12 +27,15 @@
         if (error.name !== "AbortError") say("failed", "bad");
       }
     };
+    // Whatever begins anew meanwhile goes on alone.
     const run = async () => {
+      const mine = ++turn;
       await refresh();
-      if (going && !document.hidden) timer = setTimeout(run, EVERY);
+      if (mine === turn && going && !document.hidden) timer = setTimeout(run, EVERY);
     };
     const set = (on) => {
       going = on;
+      turn++;
       clearTimeout(timer);
       asked?.abort();
       button.textContent = on ? button.dataset.stop : button.dataset.go;
@@ -43,7 +46,9 @@
     button.addEventListener("click", () => set(!going));
     document.addEventListener("visibilitychange", () => {
       if (!going) return;
+      turn++;
       clearTimeout(timer);
+      asked?.abort();
       if (document.hidden) say("waits", "busy");
       else run();
     });

@@ -40,7 +40,7 @@ def provider(database: None) -> Provider:
 @pytest.fixture
 def everybody(database: None) -> Iterator[None]:
     """Nobody has read the list for everybody a moment ago."""
-    listing._kept = (-1, [])
+    listing._kept = (-1, {})
     with override_settings(PUBLIC_CATALOG=True):
         yield
 
@@ -206,7 +206,7 @@ def test_the_catalog_is_for_everybody_only_where_that_is_set(provider: Provider)
     for address in addresses:
         answer = nobody().get(address)
         assert answer.status_code == 302 and answer["Location"].startswith("/console/login/")
-    listing._kept = (-1, [])
+    listing._kept = (-1, {})
     with override_settings(PUBLIC_CATALOG=True):
         page = nobody().get(addresses[2])
         assert page.status_code == 200 and "no-store" in page["Cache-Control"]

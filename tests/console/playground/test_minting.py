@@ -3,6 +3,7 @@
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import uuid5
 
 import pytest
 from django.conf import settings
@@ -15,9 +16,10 @@ from accounts.keys import digest
 from accounts.models import ApiKey, AuditEvent, Membership, Project, User
 from accounts.roles import Role
 from billing.models import Budget
+from gateway.console.playground.minting import KEYS
 from tests.console.browser import Console, console, context_of
 from tests.console.catalog.readers import member
-from tests.stage.cast import NOBODYS, Tenant, make_tenant
+from tests.stage.cast import NOBODYS, Tenant, make_key, make_tenant
 from tests.stage.product import Gateway, synchronize
 
 MINT = "playground_key"
@@ -156,3 +158,16 @@ def test_the_page_may_reach_the_api_and_nothing_else(alice: Tenant, settings: An
 def test_the_public_address_is_an_origin(settings: Any, url: str, right: bool) -> None:
     settings.PUBLIC_URL = url
     assert ("gateway.E011" not in [one.id for one in run_checks()]) is right
+
+
+def test_an_id_that_somebody_else_has_taken_is_theirs(alice: Tenant, charlie: Tenant) -> None:
+    """The ids can be reckoned by who knows a project's and a person's."""
+    client = member(alice)
+    taken = uuid5(KEYS, f"{alice.project.pk} {client.session['_auth_user_id']} 0")
+    theirs, _ = make_key(charlie.project, pk=taken)
+    assert mint(client, alice.project.pk).status_code == 200
+    (key,) = keys(alice)
+    assert key.pk != taken and key.owner_id == int(client.session["_auth_user_id"])
+    before = bytes(theirs.digest)
+    theirs.refresh_from_db()
+    assert (theirs.project_id, bytes(theirs.digest)) == (charlie.project.pk, before)
